@@ -64,6 +64,7 @@ from sparrowmq.broker.transactions.open_transactions import TransactionRules
 from sparrowmq.broker.transactions.transactions import MaySend, Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
+from sparrowmq.kernel.lanes import SEND_CODE
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.loop.turn import POLLS, Turn
@@ -83,6 +84,7 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, LatencySwitch
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.short_way import PlainSends
 from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import SAVE_AGAIN_S, LiveSettings
 from sparrowmq.store.message_store import MessageStore
@@ -288,6 +290,7 @@ class Broker:
         dispatcher.hash_next_piece = access.hash_next_piece
         dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
+        self._open_short_way(dispatcher, store, access.guard)
         self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)
         await self._server.start()
@@ -299,6 +302,23 @@ class Broker:
         if self._owns_resources:
             stack.push_async_callback(self.leave)
         await registration.announced()
+
+    def _open_short_way(self, dispatcher: Dispatcher, store: MessageStore, guard: Guard | None) -> None:
+        """Let plain messages take lanes, where neither accounts nor a master's lead have to be asked."""
+        if guard is not None or self.settings.is_slave:
+            return
+        sends, quotas, audit = self._sends, self._quotas, dispatcher.audit
+        accepts_writes = self.term.accepts_writes if self.term is not None else None
+
+        def rules() -> object | None:
+            if quotas.is_on or (audit is not None and SEND_CODE in audit.codes):
+                return None
+            return sends.lane_rules if accepts_writes is None or accepts_writes() else None
+
+        lanes = sends.lanes = sends.make_lanes()
+        durability = partial(store.durability, True)
+        way = PlainSends(lanes, store.appender, durability, rules, sends.received_counter, dispatcher)
+        dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
@@ -362,6 +382,7 @@ class Broker:
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
         sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends)
+        self._sends = sends
         pulls = PullHandler(shared, pull_rules(settings), filters)
         retries = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._subscribe_to_settings(store, groups, sends, pulls, figures)

@@ -9,11 +9,12 @@ Source: SendMessageProcessor and CommitLog.asyncPutMessage, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sparrowmq.broker.redirect import Redirect
 from sparrowmq.errors import RemoteError
+from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch, PlainScan
@@ -37,8 +38,13 @@ class Writer:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
         self._redirects = tuple(redirects)
-        marks = [Property.CLUSTER, Property.POP_CK, *[redirect.mark.strip("\x01\x02") for redirect in redirects]]
-        self._scan = PlainScan(marks, self._cluster)
+        redirected = [redirect.mark.strip("\x01\x02") for redirect in redirects]
+        self._not_plain = [Property.CLUSTER, Property.POP_CK, *redirected]
+        self._scan = PlainScan(self._not_plain, self._cluster)
+
+    def lanes(self, not_plain: Iterable[str]) -> Lanes:
+        """Lanes for messages as `put` stores them, unless they have a property that begins with one of `not_plain`."""
+        return self._store.appender.lanes(self._cluster, [*self._not_plain, *not_plain], MAX_PROPERTIES_BYTES)
 
     def put(self, entry: Entry, back_from: Redirect | None = None) -> Placed:
         """Append one message; one that comes `back_from` a redirect passes only the redirects after it.

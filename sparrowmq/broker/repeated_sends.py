@@ -237,6 +237,7 @@ class RetriedIds:
         self._counts: dict[str | None, int] = {}
         self._turned_s = 0.0
         self.topics: set[str] = set()
+        self.version = 0  # rises when a topic is added
         self.pending: list[set[Key]] = []
         self._young_topics: set[str] = set()
         self._pending_topic: str | None = None
@@ -252,12 +253,14 @@ class RetriedIds:
             self._counts[owner] = count + 1
             self._young_topics.add(topic)
             self.topics.add(topic)
+            self.version += 1
 
     def begin(self, pending: list[set[Key]], topic: str | None) -> None:
         """Set `pending`. A topic is in `topics` until the end."""
         self.pending, self._pending_topic = pending, topic
         if topic is not None:
             self.topics.add(topic)
+            self.version += 1
 
     def end(self) -> None:
         self.pending, self._pending_topic = [], None

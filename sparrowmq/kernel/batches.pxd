@@ -18,22 +18,21 @@ cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE
 cpdef bytes places(bytes content)
 @cython.locals(source=In, total=Py_ssize_t, at=Py_ssize_t)
 cpdef Py_ssize_t property_bytes(bytes places, Py_ssize_t begin, Py_ssize_t end) except? -1
-@cython.locals(source=In, spots=In, scanner=_Scanner, at=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
+@cython.locals(source=In, spots=In, scanner=Scanner, out=Out, at=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
 cpdef bytes scan(bytes content, bytes places, tuple not_plain, Py_ssize_t max_bytes)
 
 
 @cython.final
-cdef class _Scanner:
-    cdef Out out
+cdef class Scanner:
     cdef tuple _not_plain
     cdef bytes _letters
-    cdef int64_t _tags_code
-    cdef Py_ssize_t _keys_at, _keys_end, _unique_at, _unique_end, _wait_at
+    cdef int64_t tags_code
+    cdef Py_ssize_t keys_at, keys_end, unique_at, unique_end, wait_at
+    cdef bint waits_otherwise
 
-    @cython.locals(
-        out=Out, at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t
-    )
+    @cython.locals(at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t)
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
+    cdef int write(self, Out out) except -1
     cdef bint _leads_elsewhere(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int _keep(
         self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t begin, Py_ssize_t end
@@ -47,10 +46,25 @@ cpdef int64_t tags_code(bytes terms, Py_ssize_t index) except? -1
 cpdef bytes unique_key(bytes content, bytes terms, Py_ssize_t index)
 @cython.locals(source=In, at=Py_ssize_t)
 cpdef bytes keys(bytes content, bytes terms, Py_ssize_t index)
+
+
+
+@cython.final
+cdef class PlainMessage:
+    cdef In content, properties
+    cdef Py_ssize_t body_at, body_end, begin, end, wait_at
+    cdef int64_t flag
+
+    @cython.locals(
+        properties=In, out=Out, behind=Py_ssize_t, before_size=Py_ssize_t, size=Py_ssize_t, is_cut=bint,
+        record_at=Py_ssize_t,
+    )
+    cdef int write(self, RecordWriter writer, int64_t queue_offset, int64_t offset, bytes suffix) except -1
+
+
 @cython.locals(
-    source=In, spots=In, found=In, out=Out, index=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t, body_at=Py_ssize_t,
-    body_end=Py_ssize_t, end=Py_ssize_t, begin=Py_ssize_t, wait_at=Py_ssize_t, behind=Py_ssize_t,
-    before_size=Py_ssize_t, size=Py_ssize_t, is_cut=bint, record_at=Py_ssize_t, offsets=list,
+    source=In, spots=In, found=In, out=Out, message=PlainMessage, index=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t,
+    offsets=list,
 )
 cpdef tuple encode(
     RecordWriter writer, bytes content, bytes places, bytes terms, bytes suffix, int64_t queue_offset, int64_t offset

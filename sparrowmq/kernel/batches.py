@@ -89,40 +89,46 @@ def scan(content: bytes, places: bytes, not_plain: tuple[bytes, ...], max_bytes:
         not_plain: the beginnings of property names that make a message not plain.
         max_bytes: the most bytes that the properties of a plain message have.
     """
-    source, spots, scanner = In(content), In(places), _Scanner(not_plain)
+    source, spots, scanner, out = In(content), In(places), Scanner(not_plain), Out()
     at = 0
     while at < spots.size:
         begin, end = spots.i64(at + _BODY_END_AT) + 2, spots.i64(at + _END_AT)
         if end - begin > max_bytes or not scanner.is_plain(source, begin, end):
             return None
+        scanner.write(out)
         at += PLACE_BYTES
-    return scanner.out.take()
+    return out.take()
 
 
-class _Scanner:
-    """Reads the properties of messages, and writes their terms into `out`."""
+class Scanner:
+    """Reads the properties of messages, one after the other, and finds their terms: the places of keys and unique key,
+    and where the wish to wait begins; 0 for what is absent.
+
+    `waits_otherwise`: the last one has a value of WAIT that is not `true`.
+    """
 
     __slots__ = (
-        "_keys_at",
-        "_keys_end",
         "_letters",
         "_not_plain",
-        "_tags_code",
-        "_unique_at",
-        "_unique_end",
-        "_wait_at",
-        "out",
+        "keys_at",
+        "keys_end",
+        "tags_code",
+        "unique_at",
+        "unique_end",
+        "wait_at",
+        "waits_otherwise",
     )
 
     def __init__(self, not_plain: tuple[bytes, ...]) -> None:
-        self.out = Out()
         self._not_plain = not_plain
         self._letters = b"".join([name[:1] for name in not_plain])
-        self._tags_code = self._keys_at = self._keys_end = self._unique_at = self._unique_end = self._wait_at = 0
+        self.tags_code = self.keys_at = self.keys_end = self.unique_at = self.unique_end = self.wait_at = 0
+        self.waits_otherwise = False
 
     def is_plain(self, source: In, begin: int, end: int) -> bool:
-        """Write the terms of the message with these properties. Returns False, and writes none, if it is not plain."""
-        self._tags_code = self._keys_at = self._keys_end = self._unique_at = self._unique_end = self._wait_at = 0
+        """Find the terms of the message with these properties. Returns whether it is plain."""
+        self.tags_code = self.keys_at = self.keys_end = self.unique_at = self.unique_end = self.wait_at = 0
+        self.waits_otherwise = False
         at = begin
         while at < end:
             name_at = at
@@ -153,14 +159,16 @@ class _Scanner:
             if at > value_at:
                 self._keep(source, name_at, name_end, value_at, at)
             at += 1
-        out = self.out
-        out.i64(self._tags_code)
-        out.i64(self._keys_at)
-        out.i64(self._keys_end)
-        out.i64(self._unique_at)
-        out.i64(self._unique_end)
-        out.i64(self._wait_at)
         return True
+
+    def write(self, out: Out) -> None:
+        """Write a term."""
+        out.i64(self.tags_code)
+        out.i64(self.keys_at)
+        out.i64(self.keys_end)
+        out.i64(self.unique_at)
+        out.i64(self.unique_end)
+        out.i64(self.wait_at)
 
     def _leads_elsewhere(self, source: In, begin: int, end: int) -> bool:
         """Whether the name at `begin` begins as one of those that are not plain."""
@@ -172,14 +180,17 @@ class _Scanner:
         """Keep the term of a property with the value from `begin` to `end`. The last one of a name counts."""
         if name_end - name_at == len(_UNIQUE_KEY):
             if source.is_at(_UNIQUE_KEY, name_at):
-                self._unique_at, self._unique_end = begin, end
+                self.unique_at, self.unique_end = begin, end
         elif name_end - name_at == len(_TAGS):
             if source.is_at(_TAGS, name_at):
-                self._tags_code = ascii_hash(source, begin, end)
+                self.tags_code = ascii_hash(source, begin, end)
             elif source.is_at(_KEYS, name_at):
-                self._keys_at, self._keys_end = begin, end
-            elif self._wait_at == 0 and source.is_at(_WAIT, name_at) and source.slice(begin, end) == _TRUE:
-                self._wait_at = name_at
+                self.keys_at, self.keys_end = begin, end
+            elif source.is_at(_WAIT, name_at):
+                if end - begin != len(_TRUE) or not source.is_at(_TRUE, begin):
+                    self.waits_otherwise = True
+                elif self.wait_at == 0:
+                    self.wait_at = name_at
 
 
 def have_unique_keys(terms: bytes) -> bool:
@@ -210,6 +221,40 @@ def keys(content: bytes, terms: bytes, index: int) -> bytes:
     return content[source.i64(at + _KEYS_AT) : source.i64(at + _KEYS_END)]
 
 
+class PlainMessage:
+    """The places of a plain message: its body in `content`, its `properties` from `begin` to `end`, and in them its
+    wish to wait at `wait_at`, which is not stored; 0 if there is none.
+    """
+
+    __slots__ = ("begin", "body_at", "body_end", "content", "end", "flag", "properties", "wait_at")
+
+    def __init__(self, content: In) -> None:
+        self.content = self.properties = content
+        self.body_at = self.body_end = self.begin = self.end = self.wait_at = self.flag = 0
+
+    def write(self, writer: RecordWriter, queue_offset: int, offset: int, suffix: bytes) -> None:
+        """Write its record, with `suffix` behind the properties."""
+        properties, out = self.properties, writer.out
+        # Without the wish to wait, the properties are two pieces; at their end the last byte of it may be missing.
+        behind = min(self.wait_at + _WAIT_PAIR_BYTES, self.end) if self.wait_at else self.begin
+        before_size = self.wait_at - self.begin if self.wait_at else 0
+        size = before_size + self.end - behind
+        is_cut = False
+        if self.end > behind:
+            is_cut = properties.u8(self.end - 1) != _VALUE_END
+        elif before_size > 0:
+            is_cut = properties.u8(self.wait_at - 1) != _VALUE_END
+        record_at = out.size
+        size += is_cut + len(suffix)
+        writer.begin(queue_offset, offset, self.flag, self.content, self.body_at, self.body_end, size)
+        out.copy(properties, self.begin, self.begin + before_size)
+        out.copy(properties, behind, self.end)
+        if is_cut:
+            out.u8(_VALUE_END)
+        out.raw(suffix)
+        writer.end(record_at)
+
+
 def encode(
     writer: RecordWriter, content: bytes, places: bytes, terms: bytes, suffix: bytes, queue_offset: int, offset: int
 ) -> tuple[bytes, list[int]]:
@@ -222,38 +267,16 @@ def encode(
         OverflowError: a number does not fit its field.
     """
     source, spots, found, out = In(content), In(places), In(terms), writer.out
+    message = PlainMessage(source)
     offsets: list[int] = []
     index, count = 0, spots.size // PLACE_BYTES
     while index < count:
         at = index * PLACE_BYTES
-        body_at, body_end, end = spots.i64(at), spots.i64(at + _BODY_END_AT), spots.i64(at + _END_AT)
-        begin = body_end + 2
-        # Without the wish to wait, the properties are two pieces; at their end the last byte of it may be missing.
-        wait_at = found.i64(index * TERM_BYTES + _WAIT_AT)
-        behind = min(wait_at + _WAIT_PAIR_BYTES, end) if wait_at else begin
-        before_size = wait_at - begin if wait_at else 0
-        size = before_size + end - behind
-        is_cut = False
-        if end > behind:
-            is_cut = source.u8(end - 1) != _VALUE_END
-        elif before_size > 0:
-            is_cut = source.u8(wait_at - 1) != _VALUE_END
-        record_at = out.size
-        offsets.append(offset + record_at)
-        writer.begin(
-            queue_offset + index,
-            offset + record_at,
-            spots.i64(at + _FLAG_AT),
-            source,
-            body_at,
-            body_end,
-            size + is_cut + len(suffix),
-        )
-        out.copy(source, begin, begin + before_size)
-        out.copy(source, behind, end)
-        if is_cut:
-            out.u8(_VALUE_END)
-        out.raw(suffix)
-        writer.end(record_at)
+        message.body_at, message.body_end = spots.i64(at), spots.i64(at + _BODY_END_AT)
+        message.begin, message.end = message.body_end + 2, spots.i64(at + _END_AT)
+        message.flag = spots.i64(at + _FLAG_AT)
+        message.wait_at = found.i64(index * TERM_BYTES + _WAIT_AT)
+        offsets.append(offset + out.size)
+        message.write(writer, queue_offset + index, offset + out.size, suffix)
         index += 1
     return out.take(), offsets

@@ -58,7 +58,7 @@ class In:
         return self.slice(at, at + len(text)) == text
 
     def text_end(self, at: int, end: int) -> int:
-        """Where text in ASCII that JSON writes as it is ends: at a quote, a backslash, any other byte, or `end`."""
+        """The end of text in ASCII that JSON writes as it is: at a quote, a backslash, any other byte, or `end`."""
         self._checked(at, end - at)
         text = _TEXT.match(self._bytes, at, end)
         assert text is not None

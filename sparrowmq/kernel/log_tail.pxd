@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.string_hash cimport ascii_hash, positive
 
 cdef int KEY_BYTES, _SPACE
 
@@ -41,7 +42,4 @@ cdef class NewEntries:
     cpdef int add(self, QueueTail queue, int64_t offset, int64_t size, int64_t tags_code) except -1
 
 
-@cython.locals(total=int64_t, at=Py_ssize_t)
-cpdef int64_t ascii_hash(In source, Py_ssize_t begin, Py_ssize_t end, int64_t start=*) except? -1
-cpdef int64_t positive(int64_t string_hash) except? -1
 cpdef bint is_space(int byte) except -1

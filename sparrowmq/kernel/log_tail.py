@@ -10,7 +10,10 @@ it or a handler does.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.string_hash import ascii_hash, positive
 
 KEY_BYTES = 24
 _SPACE = 0x20
@@ -106,7 +109,7 @@ class NewEntries:
     """The entries and keys that are not in their files yet.
 
     Attributes:
-        queues_to_write: the queues that have unwritten entries.
+        queues_to_write: the queues that have unwritten entries, each a `QueueTail`.
         keys: the keys that are not in the index yet.
         added, added_bytes: the messages since the store was opened, and their bytes.
     """
@@ -114,7 +117,7 @@ class NewEntries:
     __slots__ = ("added", "added_bytes", "keys", "queues_to_write")
 
     def __init__(self) -> None:
-        self.queues_to_write: list[QueueTail] = []
+        self.queues_to_write: list[Any] = []
         self.keys = KeyHashes()
         self.added = 0
         self.added_bytes = 0
@@ -126,22 +129,6 @@ class NewEntries:
         queue.add(offset, size, tags_code)
         self.added += 1
         self.added_bytes += size
-
-
-def ascii_hash(source: In, begin: int, end: int, start: int = 0) -> int:
-    """Java's String.hashCode of a text in ASCII; `start` is that of a text before it."""
-    total, at = start & 0xFFFFFFFF, begin
-    while at < end:
-        total = total * 31 + source.u8(at) & 0xFFFFFFFF
-        at += 1
-    return total - 0x1_0000_0000 if total >= 0x8000_0000 else total
-
-
-def positive(string_hash: int) -> int:
-    """As IndexFile.indexKeyHashMethod of Java 4.9.8 makes a hash positive."""
-    if string_hash == -0x8000_0000:
-        return 0
-    return -string_hash if string_hash < 0 else string_hash
 
 
 def is_space(byte: int) -> bool:

@@ -71,6 +71,15 @@ cdef class RecordWriter:
     cdef int64_t _born_timestamp_ms, _store_timestamp_ms, _prepared_offset
     cdef Py_ssize_t _fixed_size
 
+    cpdef int share(
+        self,
+        bytes topic,
+        int queue_id,
+        int sys_flag,
+        int64_t born_ms,
+        bytes born_host,
+        int64_t store_timestamp_ms,
+    ) except -1
     @cython.locals(out=Out, topic=bytes)
     cpdef int begin(
         self,

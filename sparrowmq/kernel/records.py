@@ -360,6 +360,7 @@ class RecordWriter:
         shared: topic, queue id, system flag, born time and host, store time and host, reconsume times, and prepared
             offset. A host is an address and a port in 8 or 20 bytes; it sets the IPv6 bits of the system flag.
         crc: whether a record ends with a property CRC.
+        out: gets the records, behind what it has.
     Raises:
         OverflowError: of each method, too, if a number does not fit its field.
     """
@@ -379,14 +380,21 @@ class RecordWriter:
         "out",
     )
 
-    def __init__(self, shared: Shared, crc: bool) -> None:
-        self.out = Out()
+    def __init__(self, shared: Shared, crc: bool, out: Out | None = None) -> None:
+        self.out = Out() if out is None else out
         self.crc = crc
-        self._topic, self._queue_id, self._sys_flag = shared[:3]
-        self._born_timestamp_ms, self._born_host, self._store_timestamp_ms, self._store_host = shared[3:7]
+        topic, queue_id, sys_flag, born_ms, born_host, self._store_timestamp_ms, self._store_host = shared[:7]
         self._reconsume_times, self._prepared_offset = shared[7:]
+        self.share(topic, queue_id, sys_flag, born_ms, born_host, self._store_timestamp_ms)
+
+    def share(
+        self, topic: bytes, queue_id: int, sys_flag: int, born_ms: int, born_host: bytes, store_timestamp_ms: int
+    ) -> None:
+        """Set fields that the next records share."""
+        self._topic, self._queue_id, self._sys_flag = topic, queue_id, sys_flag & ~_HOST_BITS
+        self._born_timestamp_ms, self._born_host = born_ms, born_host
+        self._store_timestamp_ms = store_timestamp_ms
         self._fixed_size = MIN_SIZE_BYTES + len(self._topic) + (len(self._topic) > MAX_TOPIC_BYTES_V1)
-        self._sys_flag &= ~_HOST_BITS
         if len(self._born_host) == _V6_HOST_SIZE:
             self._sys_flag |= _BORN_V6
             self._fixed_size += _V6_SHIFT

@@ -21,10 +21,17 @@ def string_hash(text: str) -> int:
     return (total + _SIGN & _BITS) - _SIGN
 
 
-def ascii_hash(source: In, begin: int, end: int) -> int:
-    """The `string_hash` of the ASCII text from `begin` to `end`. Raises: IndexError."""
-    total, at = 0, begin
+def ascii_hash(source: In, begin: int, end: int, start: int = 0) -> int:
+    """The `string_hash` of the ASCII text from `begin` to `end`; `start` is that of a text before it. Raises:
+    IndexError.
+    """
+    total, at = start & _BITS, begin
     while at < end:
         total = total * 31 + source.u8(at) & _BITS
         at += 1
     return (total + _SIGN & _BITS) - _SIGN
+
+
+def positive(string_hash: int) -> int:
+    """Make a hash positive, as IndexFile.indexKeyHashMethod of Java 4.9.8 does."""
+    return 0 if string_hash == -_SIGN else abs(string_hash)

@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -115,6 +116,7 @@ class Dispatcher:
         self.rights: Callable[[], object] | None = None
         # The number of requests that got an error, by the reason.
         self.refused: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
+        self._admit: Callable[[Session], object] = lambda _: None  # to the short way, after its first request
         self._routes = _collect_routes(handlers)
         self._spawn = spawn
         self._guard = guard
@@ -123,6 +125,10 @@ class Dispatcher:
         unserved = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
         if unserved:
             raise ValueError(f"no handler for {', '.join(unserved)}")
+
+    def use_short_way(self, admit: Callable[[Session], object]) -> None:
+        """Have `admit` called with each connection after its first allowed request."""
+        self._admit = admit
 
     def __call__(self, session: Session, command: Command) -> None:
         """Handle one request; never raises."""
@@ -160,13 +166,14 @@ class Dispatcher:
                 quotas.check(session, command, header)
             if not session.is_introduced:
                 session.introduce(command)
+                self._admit(session)
             if self.audit is not None and command.code in self.audit.codes:
                 audit_done = self.audit.begin(session, command, header)
             result = method(header, command.body, session)
         except Exception as error:
             counted_error = error if is_admission_over else self._count_early_error(error, session, command, header)
             denied = DENIED if isinstance(counted_error, AccessDenied) else 0
-            result = self._reply_to_error(counted_error, command, session, header)
+            result = self.reply_to_error(counted_error, command, session, header)
         if latencies is not None and is_watched and latencies.now() - began > LONG_STEP_S:
             latencies.add_long_step(command.code)
         if isinstance(result, ReplyWhenDurable):
@@ -264,11 +271,11 @@ class Dispatcher:
                 write_reply(out, answer.command, 0, answer.reply)
         if len(out):
             replies.append(out.getvalue())
-        burst = None if latencies is None else _Burst(session, latencies)
+        burst = None if latencies is None else Burst(session, latencies)
         if durability.holds(end):
             session.write(replies)
-            if burst is not None and latencies is not None:
-                burst.count(answers, latencies, burst.written)
+            if burst is not None:
+                burst.count(_count_codes(answers), burst.written)
         else:
             session.hold(len(answers))
             durability.when(end, partial(self._reply_parked, session, answers, replies, burst))
@@ -277,7 +284,7 @@ class Dispatcher:
         turn, began = session.turn, session.last_read
         written = turn.written_at if turn.written_at >= began else latencies.now()
         if latencies.add(answers[0].command.code, 0, written - began):
-            burst = _Burst(session, latencies)
+            burst = Burst(session, latencies)
             steps = [("handled", burst.handled), ("written", burst.written)]
             latencies.log_slow(answers[0].command.code, session.address, began, steps)
 
@@ -286,7 +293,7 @@ class Dispatcher:
         session: Session,
         answers: list[ReplyWhenDurable],
         replies: list[Any],
-        burst: _Burst | None,
+        burst: Burst | None,
         error: BaseException | None,
     ) -> None:
         session.hold(-len(answers))
@@ -299,9 +306,9 @@ class Dispatcher:
                 self.refused[reason_of(error)] += 1
                 session.reply(answer.command, code, answer.reply, str(error))
             elif error is not None:
-                code = _send_answer(session, answer.command, self._reply_to_error(error, answer.command, session))
-        if burst is not None and self.latencies is not None:
-            burst.count(answers, self.latencies, self.latencies.now(), code)
+                code = _send_answer(session, answer.command, self.reply_to_error(error, answer.command, session))
+        if burst is not None:
+            burst.count(_count_codes(answers), burst.now(), code)
 
     def _finish_later(
         self,
@@ -321,7 +328,7 @@ class Dispatcher:
             self._reply_after(session, command, result)
             return
         if error is not None:
-            result = self._reply_to_error(error, command, session)
+            result = self.reply_to_error(error, command, session)
         code = _send_answer(session, command, result)
         if audit_done is not None:
             audit_done(code, result.remark if isinstance(result, Reply) else None)
@@ -334,7 +341,7 @@ class Dispatcher:
         if latencies.add(command.code, code, now - began, was_held=command.code in _LONG_POLLS):
             latencies.log_slow(command.code, session.address, began, [("handled", handled), ("waited", now)])
 
-    def _reply_to_error(
+    def reply_to_error(
         self, error: BaseException, command: Command, session: Session, header: Request[Any] | None = None
     ) -> Reply:
         if self.audit is not None and isinstance(error, AccessDenied):
@@ -369,30 +376,37 @@ class Dispatcher:
         session.reply(command, error.code, None, error.remark)
 
 
-class _Burst:
+class Burst:
     """The times at which the waiting requests of one turn were read, handled and written, as the turn has them."""
 
-    __slots__ = ("began", "handled", "peer", "written")
+    __slots__ = ("_latencies", "_peer", "began", "handled", "written")
 
     def __init__(self, session: Session, latencies: Latencies) -> None:
         turn = session.turn
-        self.peer = session.address
+        self._latencies = latencies
+        self._peer = session.address
         self.began = session.last_read
         if turn.written_at >= self.began:
             self.handled, self.written = turn.handled_at, turn.written_at
         else:
             self.handled = self.written = latencies.now()
 
-    def count(self, answers: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0) -> None:
-        code, count, took_s, is_slow = answers[0].command.code, 0, end - self.began, False
-        for answer in answers:
-            if answer.command.code != code:
-                is_slow = latencies.add(code, response_code, took_s, count) or is_slow
-                code, count = answer.command.code, 0
-            count += 1
-        if latencies.add(code, response_code, took_s, count) or is_slow:
+    def now(self) -> float:
+        return self._latencies.now()
+
+    def count(self, codes: Iterable[tuple[int, int]], end: float, response_code: int = 0) -> None:
+        """Count requests that ended together: so many of each code."""
+        took_s, total, is_slow, last_code = end - self.began, 0, False, 0
+        for code, count in codes:
+            is_slow = self._latencies.add(code, response_code, took_s, count) or is_slow
+            total, last_code = total + count, code
+        if is_slow:
             steps = [("handled", self.handled), ("written", self.written), ("until it was safe", end)]
-            latencies.log_slow(code, self.peer, self.began, steps, len(answers))
+            self._latencies.log_slow(last_code, self._peer, self.began, steps, total)
+
+
+def _count_codes(answers: list[ReplyWhenDurable]) -> list[tuple[int, int]]:
+    return [(code, len(list(run))) for code, run in groupby([answer.command.code for answer in answers])]
 
 
 def _send_answer(session: Session, command: Command, answer: Header | Reply | None) -> int:

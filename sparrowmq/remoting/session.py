@@ -11,10 +11,11 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
+from sparrowmq.kernel.lanes import Sender
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
@@ -74,6 +75,16 @@ _HELD: Final = 8
 _MAX_WHOLE_FRAMES_BYTES: Final = 1 << 20  # bytes of whole frames that are not decoded yet
 
 
+class ShortWay(Protocol):
+    """Answers requests that lanes of the kernel take (remoting/short_way.py)."""
+
+    def prepare(self) -> bool:
+        """Get ready for the bytes of a chunk. Returns whether any lane is open."""
+
+    def park(self, session: Session) -> None:
+        """Answer the requests that lanes took, once their messages are safe."""
+
+
 class Session:
     """A live connection, which `Server` and `Pool` create. `on_begin(session)` is called once it is connected."""
 
@@ -105,6 +116,8 @@ class Session:
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
         self.parked_replies: list[Any] = []
+        self.short_way: ShortWay | None = None  # of plain requests, from the first other one on
+        self.sender: Sender | None = None
         self.received_bytes = 0
         self.sent_bytes = 0
         self.last_read = clock.monotonic()
@@ -335,8 +348,18 @@ class Session:
             self._share.wait(self)  # the last write may have been all there was, so no flush does this
 
     def _receive(self, data: bytes) -> list[Command]:
+        """Let lanes take the plain requests that come first, unless earlier ones or answers wait; decode the others."""
+        sender, short_way = self.sender, self.short_way
+        is_busy = self._undone or self._stop_reasons or self._out_bytes > LEAST_TURN_BYTES or self._wire.has_more
         try:
-            return self._wire.receive(data)
+            if sender is None or short_way is None or is_busy or self._is_ending or not short_way.prepare():
+                return self._wire.receive(data)
+            parked_count = sender.parked.count
+            try:
+                return self._wire.receive(data, sender)
+            finally:
+                if parked_count == 0 < sender.parked.count:
+                    short_way.park(self)
         except RemoteProtocolError as error:
             if self._budget is not None:
                 self._budget.log_limit.log(

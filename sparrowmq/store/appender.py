@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from time import perf_counter
 from typing import Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
+from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.kernel.records import Buffer
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.durability import Durability
@@ -90,12 +91,13 @@ class Appender:
         self._follows_master = False
         self._is_raw_due = False  # `publish` runs at the end of this turn, for bytes of a master's log
         self._is_show_due = False
+        self._is_burst_prepared = False  # for lanes, which may add nothing
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
         if len(entries) != 1:
             return self._append_together(entries)
         entry, commit_log = entries[0], self._log
-        queue = self._obtain_queue(entry.topic, entry.queue_id)
+        queue = self._queues.obtain(entry.topic, entry.queue_id)
         if not self._queue_builder.queues_to_write:
             self._begin_burst()
         placed = Placed(commit_log.end, queue.next_offset, self.now_ms, self._store_host)
@@ -112,6 +114,12 @@ class Appender:
         commit_log.append(record)
         self._add_entries(queue, entry, placed)
         return [placed]
+
+    def lanes(self, suffix: str, not_plain: Iterable[str], max_properties: int) -> Lanes:
+        """Lanes for messages of this store; a `suffix` is added to their properties, of at most so many bytes."""
+        rules = self._property_crc, self._keeps_keys, max_properties - len(suffix.encode()) - 1
+        marks = tuple([mark.encode() for mark in not_plain])
+        return Lanes(self._log, self._queue_builder, self._store_host, suffix.encode(), marks, *rules)
 
     def reserve_room(self, size: int) -> None:
         """Make room for `size` bytes, or as many as a file has, if the caller appends them now. Raises: DiskFull,
@@ -156,7 +164,7 @@ class Appender:
             drain = self._dispatch_raw if self._follows_master else self._queue_builder.drain
             self._attempt(lambda: drain(self._log.written))
             if self._queue_builder.has_batch_to_index:
-                self.index_keys()
+                self._queue_builder.index_keys()
 
     def publish_soon(self) -> None:
         """Dispatch at the end of this turn, because held entries may be shown now."""
@@ -214,18 +222,31 @@ class Appender:
         self.raise_if_full()
         return self._log.wanted_bytes
 
-    def index_keys(self) -> None:
-        self._queue_builder.index_keys()
+    def prepare_burst(self) -> None:
+        """Get ready for messages that lanes add; `begin_prepared_burst` follows if they did."""
+        if not self._queue_builder.queues_to_write:
+            self._log.now_ms = self.time.read()
+            self._began_s = perf_counter()
+            self._timed_count = self._queue_builder.added
+            self._is_burst_prepared = True
+
+    def begin_prepared_burst(self) -> None:
+        if self._is_burst_prepared:
+            self._end_with_turn()
 
     def _begin_burst(self) -> None:
-        """Begin a burst with the first message after a dispatch: read the clock, and let the turn end the burst.
-
-        With SYNC the queues show the messages at once. The syncing thread then gets the GIL: 10 % more messages, as
-        measured.
-        """
-        self.now_ms = self.time.read()
+        """Begin a burst with the first message after a dispatch: read the clock, and let the turn end the burst."""
+        self._log.now_ms = self.time.read()
         self._began_s = perf_counter()
         self._timed_count = self._queue_builder.added
+        self._end_with_turn()
+
+    def _end_with_turn(self) -> None:
+        """Let the turn end the burst. With SYNC the queues show the messages at once. The syncing thread then gets the
+        GIL: 10 % more messages, as measured.
+        """
+        self._is_burst_prepared = False
+        self.now_ms = self._log.now_ms
         turn = self.turn
         if turn is None:
             return
@@ -269,7 +290,7 @@ class Appender:
 
     def _append_together(self, entries: tuple[Entry | Commit | PlainBatch, ...]) -> list[Placed]:
         """Nothing changes until all records are encoded and have room."""
-        queues = [self._obtain_queue(entry.topic, entry.queue_id) for entry in entries]
+        queues = [self._queues.obtain(entry.topic, entry.queue_id) for entry in entries]
         if entries and not self._queue_builder.queues_to_write:
             self._begin_burst()
         while True:
@@ -298,10 +319,6 @@ class Appender:
             self._log.append(records[i])
             self._add_entries(queues[i], entries[i], places[i])
         return places
-
-    def _obtain_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._queues.get(topic, queue_id)
-        return queue if queue is not None else self._queues.obtain(topic, queue_id)
 
     def _add_entries(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
         if isinstance(entry, PlainBatch):

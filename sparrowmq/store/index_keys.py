@@ -5,9 +5,9 @@ Source: IndexFile.indexKeyHashMethod and IndexService.buildIndex, Java 4.9.8.
 
 from __future__ import annotations
 
-from sparrowmq.kernel.log_tail import KeyHashes, positive
+from sparrowmq.kernel.log_tail import KeyHashes
+from sparrowmq.kernel.string_hash import positive, string_hash
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.string_hash import string_hash
 
 
 def key_hash(topic: str, key: str) -> int:

@@ -357,12 +357,12 @@ class MessageStore:
 
     def search_steps(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:
         """The steps of `search_steps` of key_search.py: records with a key or unique key, newest first."""
-        self.appender.index_keys()
+        self._queue_builder.index_keys()
         return search_steps(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
 
     def find_by_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
         """Find all records with the unique id. Raises: BadStore, as `find_by_unique_id` of key_search.py."""
-        self.appender.index_keys()
+        self._queue_builder.index_keys()
         return find_by_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
 
     @property
@@ -436,7 +436,7 @@ class MessageStore:
             if self._checkpointer.is_due(self.dispatched.value):
                 self.wants_checkpoint.set()
             if self._queue_builder.can_index(executor):
-                self.appender.index_keys()
+                self._queue_builder.index_keys()
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
@@ -444,7 +444,7 @@ class MessageStore:
         appender = self.appender
         earlier_error, appender.full_error = appender.full_error, None
         appender.publish()
-        appender.index_keys()
+        self._queue_builder.index_keys()
         appender.raise_if_full()
         appender.full_error = earlier_error  # a disk without room for messages may have room for this
         self._checkpointer.note_ends(self.queues.take_changed())

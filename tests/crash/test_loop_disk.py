@@ -106,7 +106,7 @@ def test_an_index_on_sectors_that_cannot_be_read_stops_no_message_and_is_made_an
         for number in range(1000, 2000):
             put(store, b"x", key=f"key-{number}")
         store.publish()
-        store.appender.index_keys()
+        store._queue_builder.index_keys()
         assert [message.queue_offset for message in messages(store.read("Orders", 0, 1999, 1))] == [1999]
         with pytest.raises(BadStore, match="start the broker again, which builds the index again"):
             store.query("Orders", "key-1999", 9, 0, 1 << 60)

@@ -46,7 +46,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     stores.crash(store)
     overwrite(log_file(store), offsets[3] + 60, bytes(40))
     store = stores.open()

@@ -244,12 +244,12 @@ def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in
     for key in wanted[:60]:
         put(store, b"x", key=key)
     store.publish()
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     store.checkpoint()
     for key in wanted[60:]:
         put(store, b"x", key=key)
     store.publish()
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     stores.crash(store) if killed else store.close()
     store = stores.open(index_entries=500)
     assert all(len(store.query("Orders", key, *FOREVER)) == 1 for key in wanted)
@@ -261,7 +261,7 @@ def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_afte
     for number in range(5):  # 7 entries in a file: the fourth message is the one between two
         put(store, b"%d" % number, key=f"key-{number}", unique_key=f"unique-{number}")
     store.publish()
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     assert store._index is not None
     full, growing = store._index.files
     full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)

@@ -24,7 +24,7 @@ async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"before", key="before")
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     disk.full_for = ("/index/",)
     for number in range(100):  # a file has room for 63
         put(store, b"%d" % number, key=f"k{number}")
@@ -55,7 +55,7 @@ async def test_a_store_whose_index_lacked_keys_opens_and_finds_them_or_says_so(s
     store = stores.open(vfs=disk, clock=clock)
     for number in range(60):
         put(store, b"%d" % number, key=f"k{number}")
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     disk.full_for = ("/index/",)
     for number in range(60, 200):
         put(store, b"%d" % number, key=f"k{number}")
@@ -75,7 +75,7 @@ async def test_a_checkpoint_that_began_while_keys_were_missing_does_not_cover_th
     disk = FaultyDisk()
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"first", key="first")
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     disk.full_for = ("/index/",)
     for number in range(100):
         put(store, b"%d" % number, key=f"k{number}")

@@ -13,7 +13,7 @@ from tests.store.stores import put
 def test_a_search_finds_the_newest_records_of_a_key_and_none_without_an_index(stores):
     store = stores.open()
     places = [put(store, b"%d" % number, key="red" if number % 2 else "blue") for number in range(6)]
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
 
     def found(index, count):
         steps = search_steps(index, store.record_at, "Orders", "red", count, 0, 1 << 62)

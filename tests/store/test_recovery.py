@@ -84,7 +84,7 @@ def test_the_abort_file_stands_while_a_store_is_open(stores: Stores):
 def test_a_killed_process_loses_nothing(stores: Stores):
     store = stores.open()
     fill(store)
-    store.appender.index_keys()
+    store._queue_builder.index_keys()
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == FIVE

@@ -25,6 +25,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
 from sparrowmq.kernel.batch_layout import PLACE_BYTES
+from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.loop.slices import Steps, WorkQueue, empty_in_steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
@@ -49,6 +50,7 @@ from sparrowmq.store.timer_wheel import RECALL
 _SENDER_FLAGS: Final[int] = SysFlag.OF_SENDER
 MAX_RECONSUME_TIMES: Final = 1 << 30  # that a message can have had; each failure adds one to it
 _ASKS_FOR_REPLY: Final = mark(Property.REPLY_TO_CLIENT)
+_MAX_LANE_BODY_BYTES: Final = 1 << 16  # of larger ones the bytes cost more than the way
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,14 @@ class SendHandler:
         self._repeats = repeats
         self._retried_ids = repeats.retried
         self._rules = rules
-        self._received_counter = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
+        self.received_counter = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._offset_ids = OffsetIds(rules.store_host)
         self._batch_queue = WorkQueue()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open_topics: set[str] = set()
         self.on_request_message: Callable[[str, Properties, Peer], None] = _ignore_request_message
         self.quotas: Quotas | None = None
+        self.lanes: Lanes | None = None  # of plain messages
         self.accepts_writes: Callable[[], bool] = lambda: True
 
     def apply_rules(self, rules: SendRules) -> None:
@@ -131,15 +134,34 @@ class SendHandler:
         placed = self._writer.put(entry)  # may park the message in another queue
         if header.may_be_stored:
             self._repeats.note(entry, topic_name, placed.offset)
-        self._received_counter.value += 1
+        self.received_counter.value += 1
         if properties.has(_ASKS_FOR_REPLY):
             self.on_request_message(name, properties, peer)
         msg_id = self._offset_ids.text(placed.offset)
         reply: ReplyHeader = StoredReply(msg_id, queue_id, placed.queue_offset)
+        if self.lanes is not None and type(header) is SendMessageV2 and entry.topic == name:
+            self._open_lane(self.lanes, topic, queue_id)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
+
+    def make_lanes(self) -> Lanes:
+        return self._writer.lanes([Property.REPLY_TO_CLIENT])
+
+    def _open_lane(self, lanes: Lanes, topic: TopicConfig, queue_id: int) -> None:
+        """Let the next plain messages to this queue take the short way."""
+        name = topic.topic_name
+        if name.isascii() and not name.startswith(names.RETRY) and name not in self._retried_ids.topics:
+            queue = self._store.queues.obtain(name, queue_id)
+            lanes.max_body_bytes = min(self._rules.max_body_bytes, _MAX_LANE_BODY_BYTES)
+            lanes.open_send(name.encode(), topic.write_queue_nums, queue_id, queue)
+
+    @property
+    def lane_rules(self) -> object:
+        """All that lanes rely on, as far as this handler knows: another value after each change."""
+        topics = self._topics
+        return self._rules, topics.version, topics.permission, self._retried_ids.version, self._store.queues.version
 
     def _reply_as_before(self, earlier_send: StoredBefore, entry: Entry) -> ReplyWhenDurable:
         reply = SendMessageReply(
@@ -180,7 +202,7 @@ class SendHandler:
         placed = self._writer.put_plain(common_entry, body, places)
         if placed is None:
             placed = batches.as_one(self._writer.put_batch(_batch_entries(common_entry, body, places)))
-        self._received_counter.value += len(placed.offsets)
+        self.received_counter.value += len(placed.offsets)
         reply = StoredReply(self._offset_ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return ReplyWhenDurable(self._store.durability(properties.wants_safety), placed.end, reply)
 
@@ -232,7 +254,7 @@ class SendHandler:
         yield from empty_in_steps(ready.keys)
         ids: list[str] = []
         for part in parts:
-            self._received_counter.value += len(part.offsets)
+            self.received_counter.value += len(part.offsets)
             ids.append(self._offset_ids.joined(part.offsets))
             yield
         reply = SendMessageReply(",".join(ids), common_entry.queue_id, parts[0].queue_offset)
@@ -251,7 +273,7 @@ class SendHandler:
             entries += _batch_entries(common_entry, body, part_places)
             yield
         stored_messages, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
-        self._received_counter.value += stored_count
+        self.received_counter.value += stored_count
         yield from empty_in_steps(entries)
         ids, end = [], 0
         for index in range(0, len(stored_messages), batches.PART):

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from sparrowmq.kernel.lanes import Sender
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import (
@@ -51,13 +52,14 @@ class Connection(Generic[W]):
         self._opaque = 0
         self._waiting: dict[int, W] = {}
 
-    def receive(self, chunk: bytes) -> list[Command]:
-        """The commands that `chunk` completes, requests and replies in order of arrival.
+    def receive(self, chunk: bytes, sender: Sender | None = None) -> list[Command]:
+        """The commands that `chunk` completes, requests and replies in order of arrival, without the requests that
+        `sender` takes.
 
         Raises: RemoteProtocolError, the peer does not speak the protocol; close the connection.
         """
         decode = codec.decode
-        return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk)]
+        return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk, sender)]
 
     def room(self) -> memoryview | None:
         """The place in which the bytes that a large frame lacks may be received without a copy (`FrameReader.room`)."""

@@ -20,6 +20,8 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.kernel.frames import HAS_MORE, REFUSED, cut
+from sparrowmq.kernel.lanes import Sender
 
 
 class Serializer(IntEnum):
@@ -123,8 +125,8 @@ class FrameReader:
     def frame_bytes(self) -> int:
         return self.pending_bytes + self._missing_bytes
 
-    def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completes, in order.
+    def feed(self, chunk: bytes, sender: Sender | None = None) -> list[Frame]:
+        """The frames that `chunk` completes, in order, without those that `sender` takes.
 
         Raises: RemoteProtocolError, a length is negative, contradictory or over the limits. The stream cannot go on.
         """
@@ -145,7 +147,7 @@ class FrameReader:
             self._parts.clear()
             self._joined = 0
             self.pending_bytes = 0
-        return self._cut(chunk, [])
+        return self._cut(chunk, [], sender)
 
     def room(self) -> memoryview | None:
         """The place of the bytes that an unfinished large frame lacks; None without one.
@@ -200,31 +202,16 @@ class FrameReader:
         self.pending_bytes = self._missing_bytes = 0
         return frame
 
-    def _cut(self, chunk: bytes, frames: list[Frame]) -> list[Frame]:
-        position, size, at_once = 0, len(chunk), self._limits.at_once
-        headers, most_headers = 0, self._limits.headers_at_once
-        self.has_more = False
-        most_bytes, most_header_bytes = self._limits.frame_bytes, self._limits.header_bytes
-        while size - position >= 8:
-            total = read_i32_be(chunk, position)
-            tagged = read_i32_be(chunk, position + 4)
-            header_bytes = tagged & _HEADER_LENGTH_MASK
-            if not 4 <= total <= most_bytes or header_bytes > total - 4 or header_bytes > most_header_bytes:
-                raise self._refusal(total, header_bytes)
-            end = position + 4 + total
-            if end > size:
-                break
-            serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
-            headers += header_bytes if serializer == 0 else 4 * header_bytes
-            if len(frames) == at_once or (headers > most_headers and len(frames) > 0):
-                self.has_more = True
-                break
-            body_start = position + 8 + header_bytes
-            frames.append((serializer, chunk[position + 8 : body_start], chunk[body_start:end]))
-            position = end
-        if position < size:
+    def _cut(self, chunk: bytes, frames: list[Frame], sender: Sender | None = None) -> list[Frame]:
+        limits = self._limits
+        most = (limits.frame_bytes, limits.header_bytes, limits.at_once, limits.headers_at_once)
+        more_frames, position, reason = cut(chunk, most, None if frames else sender)
+        if reason == REFUSED:
+            raise self._refusal(read_i32_be(chunk, position), read_i32_be(chunk, position + 4) & _HEADER_LENGTH_MASK)
+        self.has_more = reason == HAS_MORE
+        if position < len(chunk):
             self._keep(chunk[position:])
-        return frames
+        return frames + more_frames if frames else more_frames
 
     def _keep(self, rest: bytes) -> None:
         self._parts.append(rest)

@@ -26,6 +26,7 @@ class QueueTable:
         self.on_new: Callable[[ConsumeQueue], object] | None = None  # called with each queue that is created
         # Called with each queue that is deleted, right before its files are.
         self.on_removed: Callable[[ConsumeQueue], object] | None = None
+        self.version = 0  # rises when a queue is added or taken out
         self._layout = layout
         self._file_entries = file_entries
 
@@ -54,6 +55,7 @@ class QueueTable:
                 self._remove(former_queue)
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
+            self.version += 1
             if self.on_new is not None:
                 self.on_new(queue)
         return queue
@@ -124,6 +126,7 @@ class QueueTable:
     def detach(self, topic: str, new_queues: Collection[ConsumeQueue] = ()) -> None:
         """Take the topic's queues, except `new_queues`, out of the table. `removal_steps` deletes their files."""
         queues = self._by_topic.pop(topic, {})
+        self.version += 1
         if new_queues:
             self.files.changed.update(dict.fromkeys(new_queues))
             self._by_topic[topic] = {queue.queue_id: queue for queue in new_queues}

@@ -6,8 +6,8 @@ import pytest
 
 from sparrowmq.kernel.cursor import In
 from sparrowmq.kernel.log_tail import KeyHashes
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.string_hash import string_hash
 from sparrowmq.store.index_keys import add_keys, key_hash, keys_of
 
 

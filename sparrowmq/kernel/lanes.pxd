@@ -1,0 +1,105 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from sparrowmq.kernel.batches cimport PlainMessage, Scanner
+from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.records cimport RecordWriter
+from sparrowmq.kernel.string_hash cimport ascii_hash, positive
+
+cdef int _SEND_CODE, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _PARKED_BYTES, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH
+cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _MESSAGE_FLAG, _PROPERTIES
+cdef int _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER, _ESCAPE_BYTES, _NAME_END_DIGIT, _VALUE_END_DIGIT, _VALUE_END
+cdef int _CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK, _NEEDED_MEMBERS, _NEEDED_FIELDS
+cdef int64_t _MAX_INT
+cdef bytes _ESCAPE, _REPLY_BEGIN, _REPLY_ID, _REPLY_QUEUE, _REPLY_OFFSET, _REPLY_FIELDS_END, _REPLY_REMARK, _REPLY_END, _REPLY_WITHOUT_FIELDS
+cdef In _NOTHING
+
+
+@cython.final
+cdef class SendHeader:
+    cdef int64_t born_ms, flag, opaque, queue_id, sys_flag
+    cdef Py_ssize_t properties_at, properties_end, topic_at, topic_end
+    cdef bint is_one_way
+
+    @cython.locals(members=int, name_end=Py_ssize_t, member=int, byte=int)
+    cdef bint read(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
+    @cython.locals(text_end=Py_ssize_t, number_end=Py_ssize_t, number=int64_t)
+    cdef Py_ssize_t _value(self, In source, int member, Py_ssize_t at, Py_ssize_t end) except -2
+    @cython.locals(fields=int, letter=int, value_end=Py_ssize_t, byte=int)
+    cdef Py_ssize_t _read_fields(self, In source, Py_ssize_t at, Py_ssize_t end) except -2
+    @cython.locals(is_false=bint, number=int64_t)
+    cdef bint _is_field_plain(self, In source, int letter, Py_ssize_t at, Py_ssize_t end) except -1
+
+
+@cython.locals(size=Py_ssize_t)
+cdef int _member(In source, Py_ssize_t at, Py_ssize_t end) except -1
+cdef Py_ssize_t _text_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
+@cython.locals(byte=int, digit=int)
+cdef Py_ssize_t _properties_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
+cdef Py_ssize_t _digits_end(In source, Py_ssize_t at, Py_ssize_t end) except -1
+
+
+@cython.final
+cdef class SendLane:
+    cdef bytes topic
+    cdef int64_t topic_hash
+    cdef list queues
+
+
+@cython.final
+cdef class Parked:
+    cdef bytes _store_host
+    cdef Out _answers
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t end
+
+    @cython.locals(answers=Out)
+    cdef int add(self, SendHeader header, int64_t queue_offset, int64_t offset, int64_t end) except -1
+    @cython.locals(answers=In, out=Out, at=Py_ssize_t, begin=Py_ssize_t)
+    cpdef bytes replies(self, int64_t code=*, bytes remark=*, bint has_fields=*)
+
+
+@cython.final
+cdef class Sender:
+    cdef bytes _born_host
+    cdef Lanes _lanes
+    cdef readonly Parked parked
+
+    cdef bint take(self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end) except -1
+    cpdef Parked take_parked(self)
+
+
+@cython.final
+cdef class Lanes:
+    cdef readonly bytes store_host
+    cdef public Py_ssize_t max_body_bytes
+    cdef LogTail _log
+    cdef NewEntries _entries
+    cdef bytes _suffix
+    cdef bint _has_keys
+    cdef Py_ssize_t _max_properties
+    cdef dict _lanes
+    cdef Scanner _scanner
+    cdef RecordWriter _writer
+    cdef PlainMessage _message
+    cdef SendHeader _header
+    cdef Out _properties
+
+    @cython.locals(lane=SendLane)
+    cpdef open_send(self, bytes topic, Py_ssize_t queue_count, Py_ssize_t queue_id, QueueTail queue)
+    cpdef close(self)
+    @cython.locals(
+        header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, message=PlainMessage, scanner=Scanner,
+        record_at=Py_ssize_t, size=Py_ssize_t, sys_flag=int, offset=int64_t, queue_offset=int64_t,
+    )
+    cpdef bint take(
+        self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
+    ) except -1
+    @cython.locals(
+        header=SendHeader, out=Out, message=PlainMessage, scanner=Scanner, properties=In, at=Py_ssize_t,
+        end=Py_ssize_t, escape_at=Py_ssize_t,
+    )
+    cdef bint _is_plain(self, In source) except -1
+    @cython.locals(scanner=Scanner, properties=In, keys=KeyHashes, now_ms=int64_t, key_hash=int64_t)
+    cdef int _add_keys(self, SendLane lane, int64_t offset) except -1

@@ -1,0 +1,456 @@
+"""Lanes: the short way of plain requests, from the bytes of a frame to records, entries and the bytes of the answer.
+
+    frame ── SendHeader.read ── Lanes.take: lane of the topic, plain properties ── record, entry, keys ── Parked
+          └─ anything else: the long way, through codec and handler, which alone knows all rules
+    safe as promised ── Parked.replies
+
+A lane is opened by the long way of a message, and takes the later ones that differ in nothing that a rule looks at. Who
+knows the rules closes all lanes when one has changed. A request that is not taken has changed nothing.
+
+A header is plain if it is JSON as clients write it: no spaces, each name once, texts in ASCII without escapes, except
+for the separators of properties, which are \\u0001 and \\u0002.
+"""
+
+from __future__ import annotations
+
+from sparrowmq.kernel.batches import PlainMessage, Scanner
+from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.string_hash import ascii_hash, positive
+
+SEND_CODE = 310
+_SEND_CODE = SEND_CODE
+_ONE_WAY = 2
+_MAX_INT = 0x7FFFFFFF
+_TRANSACTION_BITS = 0x0C
+_SENDER_BITS = 0x703  # of a system flag: the form of the body, several tags
+_PARKED_BYTES = 32
+_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH = 0x22, 0x2C, 0x3A, 0x7B, 0x7D, 0x5C
+# The letters of a SEND_MESSAGE_V2's fields.
+_GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(0x61, 0x68)
+_MESSAGE_FLAG, _PROPERTIES, _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER = range(0x68, 0x6F)
+_ESCAPE = b"\\u000"
+_ESCAPE_BYTES = 6
+_NAME_END_DIGIT, _VALUE_END_DIGIT = 0x31, 0x32
+_VALUE_END = 2
+# Members of a header, and of its extFields, as bits.
+_CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK = 1, 2, 4, 8, 16, 32, 64, 128
+_NEEDED_MEMBERS = 1 | 2 | 16
+_NEEDED_FIELDS = 0xFF  # a to h
+_REPLY_BEGIN = b'{"code":'
+_REPLY_ID = b',"extFields":{"msgId":"'
+_REPLY_QUEUE = b'","queueId":"'
+_REPLY_OFFSET = b'","queueOffset":"'
+_REPLY_FIELDS_END = b'","MSG_REGION":"DefaultRegion","TRACE_ON":"true"},"flag":1,"language":"PYTHON","opaque":'
+_REPLY_WITHOUT_FIELDS = b',"extFields":{},"flag":1,"language":"PYTHON","opaque":'
+_REPLY_REMARK = b',"remark":'
+_REPLY_END = b',"serializeTypeCurrentRPC":"JSON","version":409}'
+_NOTHING = In(b"")
+
+
+class SendHeader:
+    """The header of a plain SEND_MESSAGE_V2. `read` sets the attributes: places in its bytes, and numbers."""
+
+    __slots__ = (
+        "born_ms",
+        "flag",
+        "is_one_way",
+        "opaque",
+        "properties_at",
+        "properties_end",
+        "queue_id",
+        "sys_flag",
+        "topic_at",
+        "topic_end",
+    )
+
+    def __init__(self) -> None:
+        self.born_ms = self.flag = self.opaque = self.queue_id = self.sys_flag = 0
+        self.properties_at = self.properties_end = self.topic_at = self.topic_end = 0
+        self.is_one_way = False
+
+    def read(self, source: In, at: int, end: int) -> bool:
+        """Read the header from `at` to `end`. Returns False if it is not plain."""
+        self.is_one_way = False
+        members = 0
+        if end - at < 2 or source.u8(at) != _OPEN:
+            return False
+        at += 1
+        while True:
+            name_end = _text_end(source, at, end)
+            if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
+                return False
+            member = _member(source, at + 1, name_end)
+            if member == 0 or members & member:
+                return False
+            members |= member
+            at = self._value(source, member, name_end + 2, end)
+            if at < 0 or at >= end:
+                return False
+            byte = source.u8(at)
+            at += 1
+            if byte == _CLOSE:
+                return at == end and members & _NEEDED_MEMBERS == _NEEDED_MEMBERS
+            if byte != _COMMA:
+                return False
+
+    def _value(self, source: In, member: int, at: int, end: int) -> int:
+        """Read the value of a member. Returns its end; -1 if it is not plain."""
+        if member == _FIELDS:
+            return self._read_fields(source, at, end)
+        if member in (_LANGUAGE, _SERIALIZER):
+            text_end = _text_end(source, at, end)
+            return -1 if text_end < 0 else text_end + 1
+        if member == _REMARK:
+            return at + 4 if end - at > 4 and source.is_at(b"null", at) else -1
+        number_end = source.text_end(at, end)  # at a quote; other bytes are no digits
+        number_end = _digits_end(source, at, number_end)
+        number = source.number(at, number_end)
+        if number < 0 or (member == _CODE and number != _SEND_CODE):
+            return -1
+        if member == _FLAG:
+            if number != 0 and number != _ONE_WAY:
+                return -1
+            self.is_one_way = number == _ONE_WAY
+        elif member == _OPAQUE:
+            self.opaque = number
+        return number_end
+
+    def _read_fields(self, source: In, at: int, end: int) -> int:
+        """Read extFields, as `_value`."""
+        self.properties_at = self.properties_end = 0
+        fields = 0
+        if at >= end or source.u8(at) != _OPEN:
+            return -1
+        at += 1
+        while True:
+            # "x":"value"
+            if end - at < 6 or source.u8(at) != _QUOTE or source.u8(at + 2) != _QUOTE:
+                return -1
+            letter = source.u8(at + 1)
+            if letter < _GROUP or letter > _BROKER or source.u8(at + 3) != _COLON:
+                return -1
+            if fields >> letter - _GROUP & 1:
+                return -1
+            fields |= 1 << letter - _GROUP
+            at += 4
+            value_end = _properties_end(source, at, end) if letter == _PROPERTIES else _text_end(source, at, end)
+            if value_end < 0 or not self._is_field_plain(source, letter, at + 1, value_end):
+                return -1
+            at = value_end + 1
+            if at >= end:
+                return -1
+            byte = source.u8(at)
+            at += 1
+            if byte == _CLOSE:
+                return at if fields & _NEEDED_FIELDS == _NEEDED_FIELDS else -1
+            if byte != _COMMA:
+                return -1
+
+    def _is_field_plain(self, source: In, letter: int, at: int, end: int) -> bool:
+        if letter in (_GROUP, _DEFAULT_TOPIC, _BROKER):
+            return True
+        if letter == _TOPIC:
+            self.topic_at, self.topic_end = at, end
+            return True
+        if letter == _PROPERTIES:
+            self.properties_at, self.properties_end = at, end
+            return True
+        if letter in (_UNIT_MODE, _BATCH):
+            is_false = end - at == 5 and source.is_at(b"false", at)
+            return is_false or (letter == _UNIT_MODE and end - at == 4 and source.is_at(b"true", at))
+        number = source.number(at, end)
+        if letter == _QUEUE_ID:
+            self.queue_id = number
+        elif letter == _SYS_FLAG:
+            self.sys_flag = number
+        elif letter == _BORN_MS:
+            self.born_ms = number
+        elif letter == _MESSAGE_FLAG:
+            self.flag = number
+        elif letter == _TRIES:
+            return number == 0  # a new message
+        return number >= 0
+
+
+def _member(source: In, at: int, end: int) -> int:
+    """The member of a header with the name from `at` to `end`; 0 for others."""
+    size = end - at
+    if size == 4:
+        return _CODE if source.is_at(b"code", at) else _FLAG if source.is_at(b"flag", at) else 0
+    if size == 6:
+        return _OPAQUE if source.is_at(b"opaque", at) else _REMARK if source.is_at(b"remark", at) else 0
+    if size == 7:
+        return _VERSION if source.is_at(b"version", at) else 0
+    if size == 8:
+        return _LANGUAGE if source.is_at(b"language", at) else 0
+    if size == 9:
+        return _FIELDS if source.is_at(b"extFields", at) else 0
+    if size == 23:
+        return _SERIALIZER if source.is_at(b"serializeTypeCurrentRPC", at) else 0
+    return 0
+
+
+def _text_end(source: In, at: int, end: int) -> int:
+    """The end, at its other quote, of the text whose quote is at `at`; -1 if it is not plain."""
+    if at >= end or source.u8(at) != _QUOTE:
+        return -1
+    at = source.text_end(at + 1, end)
+    return at if at < end and source.u8(at) == _QUOTE else -1
+
+
+def _properties_end(source: In, at: int, end: int) -> int:
+    """`_text_end` of a text that also has escapes of five more bytes."""
+    if at >= end or source.u8(at) != _QUOTE:
+        return -1
+    at += 1
+    while True:
+        at = source.text_end(at, end)
+        if at >= end:
+            return -1
+        byte = source.u8(at)
+        if byte == _QUOTE:
+            return at
+        if byte != _BACKSLASH or end - at < _ESCAPE_BYTES or not source.is_at(_ESCAPE, at):
+            return -1
+        digit = source.u8(at + 5)
+        if digit != _NAME_END_DIGIT and digit != _VALUE_END_DIGIT:
+            return -1
+        at += _ESCAPE_BYTES
+
+
+def _digits_end(source: In, at: int, end: int) -> int:
+    while at < end and 0x30 <= source.u8(at) <= 0x39:
+        at += 1
+    return at
+
+
+class SendLane:
+    """The lane of the plain messages of one topic. `queues` has the end of each queue that a message came to."""
+
+    __slots__ = ("queues", "topic", "topic_hash")
+
+    def __init__(self, topic: bytes, queue_count: int) -> None:
+        self.topic = topic
+        name = In(topic + b"#")
+        self.topic_hash = ascii_hash(name, 0, name.size)  # of the keys in the index
+        self.queues: list[QueueTail | None] = [None] * queue_count
+
+
+class Parked:
+    """The requests of one connection that lanes took, while their messages are not as safe as promised.
+
+    Attributes:
+        count: their number, one-way ones included.
+        end: the end of the last message in the log.
+    """
+
+    __slots__ = ("_answers", "_store_host", "count", "end")
+
+    def __init__(self, store_host: bytes) -> None:
+        self._store_host = store_host.hex().upper().encode()
+        self._answers = Out()
+        self.count = 0
+        self.end = 0
+
+    def add(self, header: SendHeader, queue_offset: int, offset: int, end: int) -> None:
+        """Add a request whose message is at `queue_offset` of its queue and `offset` of the log."""
+        self.count += 1
+        self.end = end
+        if not header.is_one_way:
+            answers = self._answers
+            answers.i64(header.opaque)
+            answers.i64(header.queue_id)
+            answers.i64(queue_offset)
+            answers.i64(offset)
+
+    def replies(self, code: int = 0, remark: bytes = b"", has_fields: bool = True) -> bytes:
+        """The frames of the answers with a code, a remark, which is JSON, and where each message is, if it has fields.
+        Source: SendMessageProcessor, Java 4.9.8.
+        """
+        answers, out = In(self._answers.content()), Out()
+        at = 0
+        while at < answers.size:
+            begin = out.size
+            out.i64(0)
+            out.raw(_REPLY_BEGIN)
+            out.decimal(code)
+            if has_fields:
+                out.raw(_REPLY_ID)
+                out.raw(self._store_host)
+                out.hexadecimal(answers.i64(at + 24))
+                out.raw(_REPLY_QUEUE)
+                out.decimal(answers.i64(at + 8))
+                out.raw(_REPLY_OFFSET)
+                out.decimal(answers.i64(at + 16))
+                out.raw(_REPLY_FIELDS_END)
+            else:
+                out.raw(_REPLY_WITHOUT_FIELDS)
+            out.decimal(answers.i64(at))
+            if len(remark) > 0:
+                out.raw(_REPLY_REMARK)
+                out.raw(remark)
+            out.raw(_REPLY_END)
+            out.put_i32(begin, out.size - begin - 4)
+            out.put_i32(begin + 4, out.size - begin - 8)
+            at += _PARKED_BYTES
+        return out.take()
+
+
+class Sender:
+    """One connection whose requests may take lanes. `parked` has those of this turn."""
+
+    __slots__ = ("_born_host", "_lanes", "parked")
+
+    def __init__(self, lanes: Lanes, born_host: bytes) -> None:
+        self._lanes = lanes
+        self._born_host = born_host
+        self.parked = Parked(lanes.store_host)
+
+    def take(self, source: In, at: int, body_at: int, end: int) -> bool:
+        return self._lanes.take(source, at, body_at, end, self._born_host, self.parked)
+
+    def take_parked(self) -> Parked:
+        """The parked requests, which are not parked any more."""
+        parked, self.parked = self.parked, Parked(self._lanes.store_host)
+        return parked
+
+
+class Lanes:
+    """The lanes of one broker.
+
+    Args:
+        log: the log that gets the records.
+        entries: gets the entries and keys.
+        store_host: the broker's address, as in records.
+        suffix: is appended to the properties of each message.
+        not_plain: the beginnings of names of properties that need the long way.
+        has_crcs: whether records end with a property CRC.
+        has_keys: whether there is an index.
+        max_properties: the most bytes of properties.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_has_keys",
+        "_header",
+        "_lanes",
+        "_log",
+        "_max_properties",
+        "_message",
+        "_properties",
+        "_scanner",
+        "_suffix",
+        "_writer",
+        "max_body_bytes",
+        "store_host",
+    )
+
+    def __init__(
+        self,
+        log: LogTail,
+        entries: NewEntries,
+        store_host: bytes,
+        suffix: bytes,
+        not_plain: tuple[bytes, ...],
+        has_crcs: bool,
+        has_keys: bool,
+        max_properties: int,
+    ) -> None:
+        self.store_host = store_host
+        self.max_body_bytes = 0
+        self._log = log
+        self._entries = entries
+        self._suffix = suffix
+        self._has_keys = has_keys
+        self._max_properties = max_properties
+        self._lanes: dict[bytes, SendLane] = {}
+        self._scanner = Scanner(not_plain)
+        self._writer = RecordWriter((b"", 0, 0, 0, bytes(8), 0, store_host, 0, 0), has_crcs, log.burst)
+        self._message = PlainMessage(_NOTHING)
+        self._header = SendHeader()
+        self._properties = Out()
+
+    def open_send(self, topic: bytes, queue_count: int, queue_id: int, queue: QueueTail) -> None:
+        """Let plain messages to a queue of a topic take the short way."""
+        lane = self._lanes.get(topic)
+        if lane is None or len(lane.queues) != queue_count:
+            lane = self._lanes[topic] = SendLane(topic, queue_count)
+        if queue_id < queue_count:
+            lane.queues[queue_id] = queue
+
+    def close(self) -> None:
+        """Close all lanes, as a rule has changed. The next message of each topic takes the long way."""
+        self._lanes.clear()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._lanes)
+
+    def take(self, source: In, at: int, body_at: int, end: int, born_host: bytes, parked: Parked) -> bool:
+        """Store the message of a frame whose JSON header begins at `at` and its body at `body_at`. Returns False, and
+        nothing has changed, if it needs the long way. Otherwise `parked` has its answer.
+        """
+        header, log = self._header, self._log
+        if len(self._lanes) == 0 or end - body_at > self.max_body_bytes or not header.read(source, at, body_at):
+            return False
+        lane = self._lanes.get(source.slice(header.topic_at, header.topic_end))
+        if lane is None or header.queue_id >= len(lane.queues):
+            return False
+        queue = lane.queues[header.queue_id]
+        if queue is None or header.flag > _MAX_INT or header.sys_flag > _MAX_INT:
+            return False
+        if header.sys_flag & _TRANSACTION_BITS or not self._is_plain(source):
+            return False
+        message, scanner, record_at = self._message, self._scanner, log.burst.size
+        message.content, message.body_at, message.body_end, message.flag = source, body_at, end, header.flag
+        message.wait_at = scanner.wait_at
+        sys_flag = header.sys_flag & _SENDER_BITS
+        self._writer.share(lane.topic, header.queue_id, sys_flag, header.born_ms, born_host, log.now_ms)
+        try:
+            message.write(self._writer, queue.next_offset, log.end, self._suffix)
+        except BaseException:
+            log.burst.cut(record_at)
+            raise
+        finally:
+            message.content = _NOTHING
+        size = log.burst.size - record_at
+        if size > log.limit - log.end:
+            log.burst.cut(record_at)
+            return False
+        offset, queue_offset = log.end, queue.next_offset
+        log.end = offset + size
+        self._entries.add(queue, offset, size, scanner.tags_code)
+        if self._has_keys:
+            self._add_keys(lane, offset)
+        parked.add(header, queue_offset, offset, log.end)
+        return True
+
+    def _is_plain(self, source: In) -> bool:
+        """Whether the properties need no long way. They begin behind a separator, so that no place in them is 0."""
+        header, out, message, scanner = self._header, self._properties, self._message, self._scanner
+        out.cut(0)
+        out.u8(_VALUE_END)
+        at, end = header.properties_at, header.properties_end
+        while at < end:
+            escape_at = source.text_end(at, end)
+            out.copy(source, at, escape_at)
+            if escape_at == end:
+                break
+            out.u8(source.u8(escape_at + 5) - 0x30)
+            at = escape_at + _ESCAPE_BYTES
+        properties = In(out.content())
+        message.properties, message.begin, message.end = properties, 1, properties.size
+        if properties.size - 1 > self._max_properties or not scanner.is_plain(properties, 1, properties.size):
+            return False
+        return not scanner.waits_otherwise
+
+    def _add_keys(self, lane: SendLane, offset: int) -> None:
+        scanner, properties = self._scanner, self._message.properties
+        keys, now_ms = self._entries.keys, self._log.now_ms
+        if scanner.unique_at:
+            key_hash = ascii_hash(properties, scanner.unique_at, scanner.unique_end, lane.topic_hash)
+            keys.add(positive(key_hash), offset, now_ms)
+        if scanner.keys_at:
+            keys.add_words(lane.topic_hash, properties, scanner.keys_at, scanner.keys_end, offset, now_ms)

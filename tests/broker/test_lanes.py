@@ -1,0 +1,296 @@
+"""Lanes: the short way of a plain send does what the long way does, and none outlives a rule that has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+from msgspec import structs
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.errors import SparrowError
+from sparrowmq.kernel.cursor import In
+from sparrowmq.kernel.lanes import Lanes, Parked
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.headers import GetMaxOffset, SendMessageV2
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.protocol.wire.frame import FrameReader
+from sparrowmq.remoting.handler import ReplyWhenDurable
+from tests.broker.live import Live, live_broker, send_request
+from tests.broker.test_setting_changes import change
+
+HOST = bytes((10, 0, 0, 7, 0, 0, 31, 144))
+TOPIC = "orders"
+QUEUES = 4
+FRAMES = 3000
+
+
+class Sender:
+    """What a handler asks of the connection that a request came by."""
+
+    host = HOST
+    address = "10.0.0.7:8080"
+    principal = None
+
+
+class Way:
+    """Sends frames to one broker's handler, if its lanes do not take them."""
+
+    def __init__(self, broker: Broker, has_lanes: bool) -> None:
+        self.sends = broker._sends
+        self.store = broker.store
+        self.taken = 0
+        assert self.sends.lanes is not None
+        self._lanes = self.sends.lanes
+        if not has_lanes:
+            self.sends.lanes = None
+        self._has_lanes = has_lanes
+
+    def send(self, frame: bytes) -> object:
+        """The answer, without what names the broker; or the error."""
+        lanes, size = self._lanes, int.from_bytes(frame[5:8], "big")
+        parked = Parked(lanes.store_host)
+        self.store.appender.prepare_burst()
+        if self._has_lanes and lanes.take(In(frame), 8, 8 + size, len(frame), HOST, parked):
+            self.store.appender.begin_prepared_burst()
+            self.taken += 1
+            assert parked.count == 1 and parked.end == self.store.end
+            return self._plain(parked.replies())
+        try:
+            [(serializer, header, body)] = FrameReader().feed(frame)
+            command = codec.decode(serializer, header, body)
+            if command.code != SendMessageV2.code:
+                return command.code
+            answer = self.sends.send(header_of(SendMessageV2, command.ext, command.fields), body, cast(Any, Sender()))
+            assert isinstance(answer, ReplyWhenDurable)
+        except SparrowError as error:
+            return type(error), str(error)
+        return b"" if command.is_oneway else self._plain(codec.encode_reply(command, 0, answer.reply))
+
+    def _plain(self, reply: bytes) -> bytes:
+        return reply.replace(self._lanes.store_host.hex().upper().encode(), b"HOST")
+
+    def content(self) -> tuple[list[StoredMessage], list[bytes], bytes]:
+        """Every record, without its broker and times; every entry and every key."""
+        store = self.store
+        store.appender._write_burst()
+        stored = [record.decode(view) for view in store._log.walk(0, store.end)]
+        records = [
+            structs.replace(message, store_host="", store_timestamp_ms=0, physical_offset=0)
+            for message in stored
+            if message.topic != STATE_TOPIC and message.born_host == Sender.address
+        ]
+        keys = store._queue_builder.keys.columns.content()
+        hashes = b"".join([keys[at : at + 16] for at in range(0, len(keys), 24)])
+        entries = [queue.unwritten.content() for queue in store.queues if queue.topic == TOPIC]
+        return records, entries, hashes
+
+
+def texts(random: Random) -> str:
+    plain = ["a", "k1 k2", "7F0001", "paid", "order-188"]
+    if random.random() < 0.9:
+        return random.choice(plain)
+    return random.choice(
+        ["a", "k1 k2", " k ", "7F0001", "true", "false", "", "é", "😀", "a\x1cb", '"', "\\", "\x7f", "x" * 300]
+    )
+
+
+def properties(random: Random) -> str:
+    """The properties of a message, nearly always as clients send them."""
+    names = ["KEYS", "TAGS", "UNIQ_KEY", "color", "KEYS2", "TAG", "_catalog"]
+    if random.random() < 0.1:
+        names = [
+            "WAIT",
+            "DELAY",
+            "CLUSTER",
+            "1ST_POP_TIME",
+            "POP_CK",
+            "TRAN_MSG",
+            "REPLY_TO_CLIENT",
+            "TIMER_DELAY_MS",
+            "",
+        ]
+    pairs = [f"{random.choice(names)}\x01{texts(random)}\x02" for _ in range(random.randint(0, 4))]
+    pairs += ["WAIT\x01true\x02"] * (random.random() < 0.5)
+    random.shuffle(pairs)
+    text = "".join(pairs)
+    if random.random() < 0.1:
+        return random.choice(
+            [text[:-1], text + "\x02", "\x02" + text, text + "\x01", text + "x", text.replace("\x01", "", 1)]
+        )
+    return text
+
+
+def frame(random: Random) -> bytes:
+    """A request to send, nearly always as clients send it."""
+    number = random.choice([0, 1, 7, 1 << 31, -1, 1 << 62, 1 << 70]) if random.random() < 0.05 else None
+    fields: dict[str, Any] = {
+        "a": "producers",
+        "b": TOPIC if random.random() < 0.97 else random.choice(["", "other topic", "%RETRY%g", "é", TOPIC + "2"]),
+        "c": "TBW102",
+        "d": "4",
+        "e": str(random.randrange(QUEUES + 1) if number in (None, -1) else number),  # -1: any queue
+        "f": str(random.choice([0, 0, 0, 1, 2, 4, 8, 0x703, 0x30])),
+        "g": str(random.getrandbits(40)),
+        "h": str(random.choice([0, 0, 7, number or 0])),
+        "i": properties(random),
+        "j": random.choice(["0", "0", "0", "1"]),
+        "k": random.choice(["false", "true", "1"]),
+        "m": "false",
+    }
+    for name in random.sample(sorted(fields), random.choice([0, 0, 0, 0, 1])):
+        fields[name] = random.choice([None, 0, True, "", "007", "+1", "false", "MAY"])
+    if random.random() < 0.03:
+        fields[random.choice(["n", "l", "z", "AccessKey"])] = random.choice(["false", "3", "name"])
+    header: dict[str, Any] = {
+        "code": 310,
+        "extFields": fields,
+        "flag": random.choice([0, 0, 0, 0, 2]),
+        "language": "JAVA",
+        "opaque": random.getrandbits(31) if number is None else number,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 409,
+    }
+    if random.random() < 0.05:
+        header[random.choice(["remark", "language", "code", "<body>", "version"])] = random.choice([None, 1, "x", 310])
+    head = json.dumps(header, separators=(",", ":"), ensure_ascii=random.random() < 0.7).encode()
+    if random.random() < 0.15:
+        head = damaged(head, random)
+    body = random.randbytes(random.choice([0, 1, 128, 1000]))
+    return (4 + len(head) + len(body)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body
+
+
+def damaged(head: bytes, random: Random) -> bytes:
+    at, size = random.randrange(len(head)), random.choice([1, 1, 1, 5, 40])
+    piece = random.choice(
+        [
+            b"",
+            b" ",
+            b'"',
+            b"\\",
+            b"\\u0001",
+            b"\\u0003",
+            b"0",
+            b"9",
+            b",",
+            b"}",
+            b"\xff",
+            b"\0",
+            head[at : at + size] * 2,
+        ]
+    )
+    return head[:at] + piece + head[at + random.choice([0, len(piece), size]) :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_lane_stores_and_answers_what_the_long_way_does(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    async with live_broker(tmp_path / "a") as first, live_broker(tmp_path / "b") as second:
+        for live in (first, second):
+            await live.send(b"first")  # makes the topic
+        short, long = Way(first.broker, has_lanes=True), Way(second.broker, has_lanes=False)
+        for _ in range(FRAMES):
+            sent = frame(random)
+            assert short.send(sent) == long.send(sent), sent
+        assert short.content() == long.content()
+    assert short.taken > FRAMES * 0.1 and long.taken == 0
+
+
+def lanes_of(live: Live) -> Lanes:
+    lanes = live.broker._sends.lanes
+    assert lanes is not None
+    return lanes
+
+
+async def lane_is_open(live: Live) -> bool:
+    """Whether the next plain message of the connection could take the short way."""
+    [far] = [session for session in live.broker._server.sessions if session.address == live.session.local_address]
+    return far.short_way is not None and far.short_way.prepare() and lanes_of(live).open_count == 1
+
+
+async def set_quotas(live: Live) -> None:
+    await change(live, quotas="topic:others requests=1/s")
+
+
+async def set_body_limit(live: Live) -> None:
+    await change(live, maxMessageSize="1000")
+
+
+async def refuse_writes(live: Live) -> None:
+    await change(live, brokerPermission="4")
+
+
+async def put_topic(live: Live) -> None:
+    live.broker._sends._topics.put(TopicConfig(TOPIC, 2, 2))
+
+
+async def put_another_topic(live: Live) -> None:
+    live.broker._sends._topics.put(TopicConfig("others", 2, 2))
+
+
+async def delete_topic(live: Live) -> None:
+    await live.session.call(DeleteTopic(TOPIC))
+
+
+async def note_a_repeated_send(live: Live) -> None:
+    await live.send(properties={"UNIQ_KEY": "7F00"}, may_be_stored=True)
+
+
+async def add_queue(live: Live) -> None:
+    await live.send(topic="others")
+
+
+CHANGES = [
+    set_quotas,
+    set_body_limit,
+    refuse_writes,
+    put_topic,
+    put_another_topic,
+    delete_topic,
+    note_a_repeated_send,
+    add_queue,
+]
+
+
+@pytest.mark.parametrize("change_rule", CHANGES, ids=lambda change_rule: change_rule.__name__)
+async def test_a_rule_that_changes_closes_every_lane(
+    tmp_path: Path, change_rule: Callable[[Live], Awaitable[None]]
+) -> None:
+    async with live_broker(tmp_path) as live:
+        for _ in range(3):
+            await live.send()
+        assert await lane_is_open(live)
+        await change_rule(live)
+        assert not await lane_is_open(live)
+
+
+async def test_where_accounts_decide_nothing_takes_the_short_way(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
+    async with live_broker(tmp_path / "store", acl=True, acl_file=file) as live:
+        await live.send()
+        assert live.broker._sends.lanes is None
+
+
+async def test_a_chunk_of_many_sends_is_answered_as_each_of_them(tmp_path: Path) -> None:
+    """Over a socket: sends, something else, and sends again, all in one piece."""
+    async with live_broker(tmp_path) as live:
+        await live.send(b"first")
+        calls = [live.session.call(send_request(), b"%d" % number) for number in range(50)]
+        other = live.session.call(GetMaxOffset(TOPIC, 0))
+        calls += [live.session.call(send_request(), b"%d" % number) for number in range(50, 100)]
+        offsets = [(await call).header.queue_offset for call in calls]
+        assert (await other).header.offset in range(1, 102)
+        bodies = [message.body for message in await live.messages(max_msg_nums=200)]
+        counted = live.broker._sends.received_counter.value
+    assert offsets == list(range(1, 101)) and counted == 101
+    assert bodies[1:] == [b"%d" % number for number in range(len(bodies) - 1)] and len(bodies) > 30
