@@ -12,8 +12,7 @@ A filter finds the properties that it needs in the records of the log:
     amount 0x01 7 0x02 region 0x01 EU 0x02 amount 0x01 8 0x02
     ^ a name is at the begin of the properties, or after 0x02   searched from the end: the last value counts
 
-No other field of the record is decoded. The only objects that are created for a message are the texts that the filter
-needs. The digits of a short number are read in place.
+No other field of the record is decoded, and of the properties only the values that the filter needs.
 Source: ConsumerFilterManager, PullMessageProcessor and ExpressionMessageFilter.isMatchedByCommitLog, Java 4.9.7.
 """
 
@@ -36,11 +35,11 @@ from sparrowmq.protocol.subscription import SQL92, java_hash
 from sparrowmq.remoting.log_limit import LogLimit
 
 _NAME_END: Final = b"\x01"
-_VALUE_END: Final = 2
+_VALUE_END: Final = b"\x02"
+_MAX_SEARCHED_BYTES: Final = 64  # of a name: a search takes up to so many steps for each byte of the record
 _NOT_UTF8: Final = "\ufffd"
-_MAX_SHORT_DIGITS: Final = 9  # digits of a number that can be read in place
+_MAX_SHORT_DIGITS: Final = 9  # digits of a number that is read without the rules for numbers in text
 _MAX_SHORT_NUMBER: Final = 999_999_999
-_ZERO: Final = 48  # "0"; as a literal it is compiled in
 log = logging.getLogger(__name__)
 MAX_FILTERS: Final = 1000
 MAX_FILTER_CHARACTERS: Final = 1 << 20  # of all expressions together
@@ -180,9 +179,7 @@ class RecordValues(Values):
             return None
         search = self._searches[index]
         if search.text is None:
-            end = start
-            while end < self._end and self._records[end] != _VALUE_END:
-                end += 1
+            end = _value_end(self._records, start, self._end)
             search.text = self._records[start:end].decode("utf-8", "replace")
         return search.text
 
@@ -190,10 +187,9 @@ class RecordValues(Values):
         if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
             return self.text(index) == text
         start = self._value_start(index)
-        end = start + len(encoded)
-        if start < 0 or end > self._end or not _is_at(self._records, start, encoded):
+        if start < 0 or not self._records.startswith(encoded, start):
             return False
-        return end == self._end or self._records[end] == _VALUE_END
+        return _value_end(self._records, start, self._end) == start + len(encoded)
 
     def is_missing(self, index: int) -> bool:
         return self._value_start(index) < 0
@@ -212,64 +208,37 @@ class RecordValues(Values):
 
 
 class _PropertySearch:
-    """The place of the value of one name in the record of a turn.
+    """The place of the value of one name in the record of a turn."""
 
-    The search is Horspool's, from the end to the begin. The byte at the place where the name would begin tells how many
-    bytes further to the left the next possible place is.
-    """
-
-    __slots__ = ("_name", "_shifts", "record_number", "start", "text")
+    __slots__ = ("_begin", "_name", "record_number", "start", "text")
 
     def __init__(self, name: str) -> None:
         self._name = name.encode() + _NAME_END
+        self._begin = _VALUE_END + self._name[:_MAX_SEARCHED_BYTES]
         self.start = -1
         self.text: str | None = None  # the value, once it was decoded
         self.record_number = 0
-        size = len(self._name)
-        shifts = [min(size, 255)] * 256
-        for behind in range(min(size, 256) - 1, 0, -1):
-            shifts[self._name[behind]] = behind
-        self._shifts = bytes(shifts)
 
     def find(self, records: bytes, begin: int, end: int) -> int:
         """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
-        name, shifts = self._name, self._shifts
-        size = len(name)
-        first_byte = name[0]
-        position = end - size - 1  # a value has at least one byte
-        while position >= begin:
-            byte = records[position]
-            if (
-                byte == first_byte
-                and records[position + size] != _VALUE_END
-                and (position == begin or records[position - 1] == _VALUE_END)
-                and _is_at(records, position, name)
-            ):
-                return position + size
-            position -= shifts[byte]
+        name, size = self._name, len(self._name)
+        name_at = end
+        while name_at > begin:
+            name_at = records.rfind(self._begin, begin, name_at + len(self._begin) - 2) + 1
+            if name_at == 0:
+                name_at = begin  # no byte is before the first name
+            start = name_at + size
+            if start < end and records[start : start + 1] != _VALUE_END and records.startswith(name, name_at):
+                return start
         return -1
+
+
+def _value_end(records: bytes, start: int, end: int) -> int:
+    value_end = records.find(_VALUE_END, start, end)
+    return end if value_end < 0 else value_end
 
 
 def _short_number(records: bytes, start: int, end: int) -> int:
     """Return the number at `start`; -1 if it is not one to nine digits."""
-    position = start
-    longest = start + _MAX_SHORT_DIGITS
-    number = 0
-    while position < end:
-        digit = records[position] - _ZERO
-        if not 0 <= digit <= 9 or position == longest:
-            # Two returns: for one return with a condition, the compiler would create an object.
-            if records[position] == _VALUE_END:
-                return number
-            return -1
-        number = 10 * number + digit
-        position += 1
-    return number
-
-
-def _is_at(records: bytes, position: int, text: bytes) -> bool:
-    i = 0
-    size = len(text)
-    while i < size and records[position + i] == text[i]:
-        i += 1
-    return i == size
+    digits = records[start : _value_end(records, start, min(end, start + _MAX_SHORT_DIGITS + 1))]
+    return int(digits) if digits.isdigit() and len(digits) <= _MAX_SHORT_DIGITS else -1

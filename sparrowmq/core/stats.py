@@ -58,15 +58,6 @@ class Rate:
         )
 
 
-class _Bucket:
-    """The number of values in it. Adding to it makes no object, as adding to an int of a list would."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class Histogram:
     """A histogram of values in a few kilobytes, with buckets of one eighth.
 
@@ -77,7 +68,7 @@ class Histogram:
     __slots__ = ("_buckets", "count", "greatest", "total")
 
     def __init__(self) -> None:
-        self._buckets: list[_Bucket | None] = []  # None where no value was seen
+        self._buckets: list[int] = []  # the number of values in each
         self.count = 0
         self.total = 0
         self.greatest = 0
@@ -88,11 +79,8 @@ class Histogram:
             value = 0
         index = _bucket(value)
         if index >= len(self._buckets):
-            self._buckets.extend([None] * int(index + 1 - len(self._buckets)))
-        bucket = self._buckets[index]
-        if bucket is None:
-            bucket = self._buckets[index] = _Bucket()
-        bucket.count += times
+            self._buckets.extend([0] * (index + 1 - len(self._buckets)))
+        self._buckets[index] += times
         self.count += times
         self.total += value * times
         if value > self.greatest:
@@ -100,15 +88,15 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        return int(self.total) / int(self.count) if self.count else 0.0
+        return self.total / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> int:
         """A value that `share` of all values do not exceed; 0 without values."""
-        wanted_count = share * int(self.count)
+        wanted_count = share * self.count
         seen_count = 0
         for end, count in self._counts():
             seen_count += count
-            if count and seen_count >= wanted_count:
+            if seen_count >= wanted_count:
                 return min(end, self.greatest)
         return self.greatest
 
@@ -119,18 +107,13 @@ class Histogram:
 
     def _counts(self) -> list[tuple[int, int]]:
         """The greatest value that falls into each bucket, and the number of values in it."""
-        return [
-            (_bucket_end(index), int(bucket.count)) for index, bucket in enumerate(self._buckets) if bucket is not None
-        ]
+        return [(_bucket_end(index), count) for index, count in enumerate(self._buckets) if count]
 
 
 def _bucket(value: int) -> int:
     """0..7 for themselves; then eight for each power of two, by the three bits below the highest."""
-    shift = 0
-    while value >= 16:
-        value >>= 1
-        shift += 1
-    return 8 * shift + value
+    shift = max(0, value.bit_length() - 4)
+    return 8 * shift + (value >> shift)
 
 
 def _bucket_end(bucket: int) -> int:

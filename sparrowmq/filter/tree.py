@@ -5,7 +5,7 @@ failed condition makes the whole expression fail, unless AND or OR has its resul
 matches.
 
 Conditions ask for the values of properties one at a time, by their index in the filter's names. An early
-decision saves the other look-ups. This module is compiled, so it has small classes with one method instead of closures.
+decision saves the other look-ups.
 Source: ConstantExpression, PropertyExpression, UnaryExpression and LogicExpression, Java 4.9.7; ComparisonExpression of
 5.4.0 for the searches in text.
 """

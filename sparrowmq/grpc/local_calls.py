@@ -2,9 +2,9 @@
 
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
-Nothing must be asked for before, so these are plain functions, and compiled. Coroutines handle all other calls
-(send_methods.py, ack_methods.py): at mqproxy, sends of packed bodies or to topics that do not take them, and
-acknowledgements that are refused or must wait for a renewal.
+Nothing must be asked for before, so these are plain functions. Coroutines handle all other calls (send_methods.py,
+ack_methods.py): at mqproxy, sends of packed bodies or to topics that do not take them, and acknowledgements that are
+refused or must wait for a renewal.
 """
 
 from __future__ import annotations

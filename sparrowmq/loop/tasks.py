@@ -3,9 +3,6 @@
 A bare TaskGroup would wrap each exception of our `async with` into an ExceptionGroup, and would wait for endless loops.
 `Background` ends its tasks when the owner leaves, and does not wrap the owner's own exception. As in any TaskGroup, a
 task that fails cancels the owner; the context then raises the task's error, unwrapped if it is the only one.
-
-Compiled modules have no coroutines of their own, and call those of this module. From Python 3.12 on mypyc's coroutines
-warn when an exception passes through them. Where warnings are errors, the warning takes the exception's place.
 """
 
 from __future__ import annotations
@@ -128,18 +125,6 @@ def single_error(error: BaseException) -> BaseException:
     return error
 
 
-class _Waiter(Protocol):
-    def cancel(self) -> None: ...
-
-
-class _Mark(Protocol):
-    """The part of a Watermark that this module uses."""
-
-    value: int
-
-    def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
-
-
 async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaitable[T]]) -> T:
     """The result of `then`, called on the loop after `work` in a thread."""
     await asyncio.to_thread(work)
@@ -171,18 +156,6 @@ async def wait_until_idle(is_busy: Callable[[], bool], max_s: float) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-async def reached(mark: _Mark, target: int) -> int:
-    if target > mark.value:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = mark.when(target, lambda error: _set_result(future, error))
-        try:
-            await future
-        finally:
-            if waiter is not None:
-                waiter.cancel()
-    return mark.value
-
-
 async def await_and_call(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
     """Await, and call `callback(result, None)` or `callback(None, error)`; cancelling calls it with neither."""
     try:
@@ -197,15 +170,6 @@ def close_after(task: asyncio.Task[Any], work: Awaitable[object]) -> None:
     """Close a coroutine at the end of the task that awaits it: one cancelled before its first step never does."""
     if isinstance(work, Coroutine):
         task.add_done_callback(lambda _: work.close())
-
-
-def _set_result(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

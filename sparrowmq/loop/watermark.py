@@ -9,12 +9,11 @@ use `reached`.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from sparrowmq.loop import tasks
+from collections.abc import Callable
+from functools import partial
 
 OnReached = Callable[[BaseException | None], object]
 
@@ -83,11 +82,19 @@ class Watermark:
         heapq.heappush(self._heap, (target, next(self._sequence), waiter))
         return waiter
 
-    def reached(self, target: int) -> Coroutine[Any, Any, int]:
+    async def reached(self, target: int) -> int:
         """Return the value once it is at least `target`; cancelling leaves nothing behind. Raises: the error given to
         `fail`.
         """
-        return tasks.reached(self, target)
+        if target > self.value:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiter = self.when(target, partial(_end_wait, future))
+            try:
+                await future
+            finally:
+                if waiter is not None:
+                    waiter.cancel()
+        return self.value
 
     @property
     def waiting(self) -> int:
@@ -110,3 +117,12 @@ class Watermark:
             self._heap = [entry for entry in heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
             self._cancelled_count = 0
+
+
+def _end_wait(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

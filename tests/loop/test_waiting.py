@@ -1,4 +1,4 @@
-"""The coroutines of compiled modules; `tests/loop/test_watermark.py` shows `reached`."""
+"""Coroutines that wait; `tests/loop/test_watermark.py` has `Watermark.reached`."""
 
 import asyncio
 import inspect
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.tasks import await_and_call, close_after, reached, run_steps
+from sparrowmq.loop.tasks import await_and_call, close_after, run_steps
 from sparrowmq.loop.watermark import Watermark
 
 
 async def test_what_is_reached_already_is_not_waited_for() -> None:
     mark = Watermark(5)
-    assert await reached(mark, 5) == 5
+    assert await mark.reached(5) == 5
     assert mark.waiting == 0
 
 
