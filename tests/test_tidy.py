@@ -49,7 +49,7 @@ TAKE_MORE = {
 }
 # Modules that import each other, if only for types, or folders that do.
 CIRCLES = [
-    # The store is compiled, and compiled modules have no coroutines: upkeep has the store's.
+    # The store has no coroutines; upkeep has those that move it.
     {"sparrowmq.store.message_store", "sparrowmq.store.upkeep"},
 ]
 

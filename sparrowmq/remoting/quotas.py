@@ -46,7 +46,7 @@ _NETWORK_BITS: Final = 64  # an IPv6 network that counts as one address; see hos
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE})
 # Without them a client would count as gone, and its queues would move.
 _NEVER_REFUSED: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
-_CREATE_TOPIC: Final = 17  # UPDATE_AND_CREATE_TOPIC; as a literal it is compiled in
+_CREATE_TOPIC: Final = int(RequestCode.UPDATE_AND_CREATE_TOPIC)
 
 
 class CountedConnection(Protocol):

@@ -64,7 +64,7 @@ Guard = Callable[[Peer, Command, Row, Request[Any]], None]
 HashSome = Callable[[Command], bool]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
-_SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 # These requests wait on purpose when there is nothing to return yet.
 _LONG_POLLS: Final = frozenset(
     {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION}

@@ -566,7 +566,5 @@ class Session:
 
 
 def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
-    """Return a factory of sessions, typed for event loops. They need only its methods: a class derived from `Protocol`
-    cannot be compiled.
-    """
+    """Return a factory of sessions, typed for event loops, which need only the methods of a `Protocol`."""
     return make

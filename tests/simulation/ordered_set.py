@@ -1,8 +1,8 @@
 """A set that keeps the order in which its items came.
 
 The order of a set of objects depends on their addresses. The product never relies on it, but a run would not be
-repeated exactly. So the modules that have such sets get this one while they run in the simulation. Compiled modules
-cannot: they use dicts where the order matters.
+repeated exactly. So the modules that have such sets get this one while they run in the simulation. The kernel has sets
+of numbers alone, whose order is always the same.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_a_damaged_queue_file_is_rebuilt_although_the_part_to_cut_is_damaged_too
 
 
 def test_damage_before_the_cut_is_reported_although_a_queue_file_is_damaged_too(stores):
-    """Compiled, the error of the queue file has to say so, too: the log is repaired from another broker first."""
+    """The error of the queue file has the damage as its cause: the log is repaired from another broker first."""
     with verifying_little():
         store = stores.open()
         places = []

@@ -45,8 +45,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _CODE_KEY: Final = b'{"code":'
 _CODE_END: Final = len(_CODE_KEY) + 5  # digits of the longest code
-_ZERO: Final = 48  # "0" and "9"; literals, so that they are compiled in
-_NINE: Final = 57
+_ZERO, _NINE = b"09"
 
 
 class _OnePass:

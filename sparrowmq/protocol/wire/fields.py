@@ -18,7 +18,7 @@ from librt.strings import BytesWriter
 from sparrowmq.errors import RemoteProtocolError
 
 H = TypeVar("H", bound=msgspec.Struct)  # a Header; header.py imports this file
-# bytes or msgspec.Raw. Any, as mypy takes Raw for bytes, and compiled code would rely on that.
+# bytes or msgspec.Raw, which mypy takes for bytes.
 Raw: TypeAlias = Any
 
 quote: Final = msgspec.json.encode
@@ -155,11 +155,7 @@ def write_json(out: BytesWriter, header: msgspec.Struct) -> None:
     out.append(_OBJECT_END)
 
 
-# Literals, so that they are compiled in.
-_OBJECT: Final = 0x7B  # {
-_OBJECT_END: Final = 0x7D  # }
-_COMMA: Final = 0x2C
-_QUOTE: Final = 0x22
+_OBJECT, _OBJECT_END, _COMMA, _QUOTE = b'{},"'
 
 
 def _members_of(kind: type[Any]) -> list[_Member]:

@@ -265,9 +265,8 @@ class ConsumeQueue(QueueTail):
         try:
             self._files.rebuild_file(self, begin)
         except (OSError, CorruptRecord) as error:
-            bad = BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}")
-            bad.__cause__ = error  # recovery looks at it; mypyc forgets the error of `from`
-            raise bad from error
+            # Recovery looks at the cause.
+            raise BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}") from error
         finally:
             self._rebuilt_files.discard(begin)
         return True

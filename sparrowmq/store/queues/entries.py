@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be, read_i64_be
 
+from sparrowmq.store.layout import ENTRY_SIZE
+
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
-# As layout.ENTRY. They are literals so that mypyc compiles them in.
-_ENTRY_SIZE: Final = 20
-_SIZE_AT: Final = 8
+_SIZE_AT: Final = 8  # in layout.ENTRY
 _TAGS_CODE_AT: Final = 12
 _ENTRIES_PER_SCAN: Final = 512
 
@@ -46,7 +46,7 @@ class Entries:
         return self._content
 
     def __len__(self) -> int:
-        return len(self._content) // _ENTRY_SIZE
+        return len(self._content) // ENTRY_SIZE
 
     def __getitem__(self, index: int) -> Entry:
         return Entry(self.offset(index), self.size(index), self.tags_code(index))
@@ -56,15 +56,15 @@ class Entries:
             yield self[index]
 
     def offset(self, index: int) -> int:
-        offset: int = read_i64_be(self._content, index * _ENTRY_SIZE)
+        offset: int = read_i64_be(self._content, index * ENTRY_SIZE)
         return offset
 
     def size(self, index: int) -> int:
-        size: int = read_i32_be(self._content, index * _ENTRY_SIZE + _SIZE_AT)
+        size: int = read_i32_be(self._content, index * ENTRY_SIZE + _SIZE_AT)
         return size
 
     def tags_code(self, index: int) -> int:
-        code: int = read_i64_be(self._content, index * _ENTRY_SIZE + _TAGS_CODE_AT)
+        code: int = read_i64_be(self._content, index * ENTRY_SIZE + _TAGS_CODE_AT)
         return code
 
     def is_gap(self, index: int) -> bool:
@@ -74,7 +74,7 @@ class Entries:
     def size_bytes(self) -> int:
         """The size of all records together; at least `GAP_SIZE` if there is a gap."""
         total = 0
-        for at in range(_SIZE_AT, len(self._content), _ENTRY_SIZE):
+        for at in range(_SIZE_AT, len(self._content), ENTRY_SIZE):
             size: int = read_i32_be(self._content, at)
             total += size
         return total
@@ -97,7 +97,7 @@ class Entries:
                 if offset < free:
                     return False
                 free = offset + size
-            at += _ENTRY_SIZE
+            at += ENTRY_SIZE
         return True
 
     @property
@@ -106,7 +106,7 @@ class Entries:
 
     @property
     def end(self) -> int:
-        last = len(self._content) - _ENTRY_SIZE
+        last = len(self._content) - ENTRY_SIZE
         offset: int = read_i64_be(self._content, last)
         size: int = read_i32_be(self._content, last + _SIZE_AT)
         return offset + size
@@ -134,7 +134,7 @@ def count_by_bisection(read: Callable[[int, int], bytes], count: int) -> int:
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if any(read(middle * _ENTRY_SIZE + _SIZE_AT, 4)):
+        if any(read(middle * ENTRY_SIZE + _SIZE_AT, 4)):
             low = middle + 1
         else:
             high = middle
@@ -146,7 +146,7 @@ def count_valid(read: Callable[[int, int], bytes], count: int) -> int:
     last = -1
     for start in range(0, count, _ENTRIES_PER_SCAN):
         chunk_count = min(_ENTRIES_PER_SCAN, count - start)
-        offsets, sizes = Entries(read(start * _ENTRY_SIZE, chunk_count * _ENTRY_SIZE)).columns()
+        offsets, sizes = Entries(read(start * ENTRY_SIZE, chunk_count * ENTRY_SIZE)).columns()
         if min(sizes) > 0 and last < offsets[0] and all(map(lt, offsets, offsets[1:])):
             last = offsets[-1]
             continue
