@@ -3,10 +3,11 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from sparrowmq.kernel.crc import crc32
 
@@ -85,6 +86,12 @@ cdef class In:
             raise IndexError("beyond the end of the bytes")
         return 0
 
+    cdef int _check_all(self, Longs places) except -1:
+        cdef Py_ssize_t index
+        for index in range(places.size):
+            self._check(places._data[index], 0)
+        return 0
+
     cpdef int u8(self, Py_ssize_t at) except -1:
         self._check(at, 1)
         return self._data[at]
@@ -136,6 +143,113 @@ cdef class In:
             total = total * 10 + digit
             at += 1
         return total
+
+    cpdef int pairs(
+        self, Py_ssize_t at, Py_ssize_t end, bytes hidden, Longs names_at, Longs names_end, Longs values_end
+    ) except -1:
+        cdef const unsigned char* data = self._data
+        cdef const unsigned char* found
+        cdef Py_ssize_t name_end, value_end
+        self._check(at, end - at)
+        while at < end:
+            found = <const unsigned char*>memchr(data + at, 2, end - at)
+            value_end = end if found is NULL else found - data
+            found = <const unsigned char*>memchr(data + at, 1, value_end - at)
+            name_end = at if found is NULL else found - data
+            if at < name_end and name_end + 1 < value_end:
+                if name_end - at != len(hidden) or memcmp(data + at, <const char*>hidden, name_end - at) != 0:
+                    names_at._put(at)
+                    names_end._put(name_end)
+                    values_end._put(value_end)
+            at = value_end + 1
+        return 0
+
+    cpdef tuple values(self, bytes name, Longs names_at, Longs names_end, Longs values_end, Longs firsts):
+        cdef Longs value_begins = Longs(), value_ends = Longs()
+        cdef Py_ssize_t row, number, following, at, value_begin, value_end, size = len(name), count = names_at.size
+        number = max(0, firsts._data[0]) if firsts.size else 0
+        if names_end.size != count or values_end.size != count:
+            raise ValueError("as many of each place")
+        for row in range(firsts.size):
+            if firsts._data[row] > count:
+                raise IndexError("beyond the end of the numbers")
+        self._check_all(names_at)
+        self._check_all(names_end)
+        for row in range(firsts.size - 1):
+            following = firsts._data[row + 1]
+            value_begin = value_end = -1
+            while number < following:
+                at = names_at._data[number]
+                if names_end._data[number] - at == size:
+                    if memcmp(self._data + at, <const char*>name, size) == 0:
+                        value_begin, value_end = names_end._data[number] + 1, values_end._data[number]
+                number += 1
+            value_begins._put(value_begin)
+            value_ends._put(value_end)
+        return value_begins, value_ends
+
+    cpdef bytes numbers(self, Longs places, int shift, int size):
+        cdef bytes made
+        cdef char* target
+        cdef Py_ssize_t at
+        cdef Py_ssize_t row
+        cdef int32_t narrow
+        cdef int64_t wide
+        if size != 4 and size != 8:
+            raise ValueError(f"numbers have 4 or 8 bytes, not {size}")
+        made = PyBytes_FromStringAndSize(NULL, places.size * size)
+        target = <char*>made
+        for row in range(places.size):
+            self._check(places._data[row], 0)
+            at = places._data[row] + shift
+            self._check(at, size)
+            if size == 4:
+                narrow = <int32_t>_u32(self._data + at)
+                memcpy(target, &narrow, 4)
+            else:
+                wide = <long long>(<unsigned long long>_u32(self._data + at) << 32 | _u32(self._data + at + 4))
+                memcpy(target, &wide, 8)
+            target += size
+        return made
+
+    cpdef tuple cut(self, Longs begins, int begin_shift, Longs ends, int end_shift):
+        cdef bytes content, bounds, validity
+        cdef unsigned char* target
+        cdef unsigned char* bits
+        cdef char* bound
+        cdef Py_ssize_t at, piece, row, count = begins.size, total = 0, missing = 0
+        cdef int32_t sum = 0
+        if ends.size != count:
+            raise ValueError("as many ends as begins")
+        for row in range(count):
+            if begins._data[row] == -1:
+                missing += 1
+                continue
+            self._check(begins._data[row], 0)
+            self._check(ends._data[row], 0)
+            at = begins._data[row] + begin_shift
+            piece = ends._data[row] + end_shift - at
+            self._check(at, piece)
+            total += piece
+            if total > INT32_MAX:
+                raise OverflowError("the pieces have more than 2 GiB")
+        content = PyBytes_FromStringAndSize(NULL, total)
+        bounds = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
+        validity = PyBytes_FromStringAndSize(NULL, (count + 7) // 8 if missing else 0)
+        target, bound, bits = <unsigned char*>content, <char*>bounds, <unsigned char*>validity
+        memset(bits, 0, len(validity))
+        memcpy(bound, &sum, 4)
+        for row in range(count):
+            bound += 4
+            if begins._data[row] != -1:
+                at = begins._data[row] + begin_shift
+                piece = ends._data[row] + end_shift - at
+                memcpy(target + sum, self._data + at, piece)
+                sum += <int32_t>piece
+                if missing:
+                    bits[row >> 3] |= <unsigned char>(1 << (row & 7))
+            memcpy(bound, &sum, 4)
+        return missing, validity if missing else None, bounds, content
 
 
 cdef inline unsigned int _u32(const unsigned char* data) noexcept:
@@ -211,6 +325,17 @@ cdef class Out:
             memcpy(self._grow(buffer.len), buffer.buf, buffer.len)
         finally:
             PyBuffer_Release(&buffer)
+        return 0
+
+    cpdef int copy_hexadecimal(self, In source, Py_ssize_t at, Py_ssize_t end) except -1:
+        cdef unsigned char* data
+        source._check(at, end - at)
+        data = self._grow(2 * (end - at))
+        while at < end:
+            data[0] = <unsigned char>_HEXADECIMAL[source._data[at] >> 4]
+            data[1] = <unsigned char>_HEXADECIMAL[source._data[at] & 15]
+            data += 2
+            at += 1
         return 0
 
     cpdef unsigned int crc(self, Py_ssize_t at) except? 1:
@@ -293,3 +418,77 @@ cdef inline void _put_u32(unsigned char* data, unsigned int value) noexcept:
     data[1] = <unsigned char>(value >> 16)
     data[2] = <unsigned char>(value >> 8)
     data[3] = <unsigned char>value
+
+
+@cython.final
+cdef class Longs:
+    def __cinit__(self, data=None):
+        cdef Py_buffer buffer
+        self._data = NULL
+        self._room = self.size = 0
+        if data is None:
+            return
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            if buffer.len % 8:
+                raise ValueError("bytes length not a multiple of item size")
+            self._make_room(buffer.len // 8)
+            if buffer.len:
+                memcpy(self._data, buffer.buf, buffer.len)
+            self.size = buffer.len // 8
+        finally:
+            PyBuffer_Release(&buffer)
+
+    def __dealloc__(self):
+        PyMem_Free(self._data)
+
+    cdef int _make_room(self, Py_ssize_t count) except -1:
+        """Have room for `count` numbers."""
+        cdef int64_t* data
+        if count > self._room:
+            data = <int64_t*>PyMem_Realloc(self._data, count * sizeof(int64_t))
+            if data is NULL:
+                raise MemoryError()
+            self._data = data
+            self._room = count
+        return 0
+
+    cdef inline int _put(self, int64_t value) except -1:
+        if self.size == self._room:
+            self._make_room(max(64, 2 * self._room))
+        self._data[self.size] = value
+        self.size += 1
+        return 0
+
+    cpdef int append(self, int64_t value) except -1:
+        return self._put(value)
+
+    cpdef int64_t get(self, Py_ssize_t index) except? -1:
+        if index < 0 or index >= self.size:
+            raise IndexError("beyond the end of the numbers")
+        return self._data[index]
+
+    cpdef Longs selected(self, In mask):
+        cdef Longs some = Longs()
+        cdef Py_ssize_t index
+        if mask.size != self.size:
+            raise ValueError("a byte of the mask for each number")
+        for index in range(self.size):
+            if mask._data[index]:
+                some.append(self._data[index])
+        return some
+
+    cpdef bytes native(self):
+        return (<char*>self._data)[: self.size * 8] if self.size else b""
+
+    cpdef bytes native_i32(self):
+        cdef bytes made = PyBytes_FromStringAndSize(NULL, self.size * 4)
+        cdef char* target = <char*>made
+        cdef Py_ssize_t index
+        cdef int32_t value
+        for index in range(self.size):
+            if self._data[index] < INT32_MIN or self._data[index] > INT32_MAX:
+                raise OverflowError(f"{self._data[index]} does not fit 32 bits")
+            value = <int32_t>self._data[index]
+            memcpy(target + 4 * index, &value, 4)
+        return made

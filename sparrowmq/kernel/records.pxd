@@ -21,6 +21,7 @@ cdef class Record:
 
     @cython.locals(source=In, bits=int, shift=int, topic_field=int, topic_size=int, body_size=int)
     cpdef int find(self, Py_ssize_t at, Py_ssize_t limit) except -1
+    cpdef bint is_whole(self, int fault) except -1
     @cython.locals(source=In)
     cpdef bint has_sound_body(self) except -1
     cpdef bint has_property_crc(self) except -1
@@ -104,7 +105,7 @@ cpdef bytes seal_copy(bytes raw)
 cpdef bytes property_crc(unsigned int crc)
 @cython.locals(number=cython.uint, _=int)
 cdef int _put_property_crc(Out out, unsigned int crc) except -1
-cdef str _content_problem(Record record, int64_t place, bint needs_crc)
+cpdef str content_problem(Record record, int64_t place, bint needs_crc)
 @cython.locals(at=Py_ssize_t)
-cdef str _next_problem(Record record, int fault, Py_ssize_t end)
+cpdef str next_problem(Record record, int fault, Py_ssize_t end)
 cdef str _shape_problem(Record record, int fault, Py_ssize_t size)

@@ -127,6 +127,10 @@ class Record:
             return _PARTS
         return _SOUND
 
+    def is_whole(self, fault: int) -> bool:
+        """Whether the record ends within the bytes, though with this fault its parts may not add up to its size."""
+        return fault not in (_SHORT, _MAGIC, _SIZE)
+
     def has_sound_body(self) -> bool:
         """Whether the body fits its CRC."""
         source = self.source
@@ -227,7 +231,7 @@ def check(raw: bytes, place: int = -1, needs_crc: bool = False) -> str | None:
     """
     record = Record(In(raw))
     problem = _shape_problem(record, record.find(0, len(raw)), len(raw))
-    return problem if problem is not None else _content_problem(record, place, needs_crc)
+    return problem if problem is not None else content_problem(record, place, needs_crc)
 
 
 def is_sound(content: Buffer, begin: int, size: int, place: int, needs_crc: bool) -> bool:
@@ -237,7 +241,7 @@ def is_sound(content: Buffer, begin: int, size: int, place: int, needs_crc: bool
         return False
     if record.find(begin, begin + size) != _SOUND or record.size != size:
         return False
-    return _content_problem(record, place, needs_crc) is None
+    return content_problem(record, place, needs_crc) is None
 
 
 class Passed:
@@ -272,7 +276,7 @@ def pass_sound(content: Buffer, place: int, crc_from: int, passed: Passed, begin
     if end < 0:
         end = record.source.size
     while at < end and record.find(at, end) == _SOUND:
-        if _content_problem(record, place + at, place + at >= crc_from) is not None:
+        if content_problem(record, place + at, place + at >= crc_from) is not None:
             break
         passed.last_ms = record.store_timestamp_ms()
         if record.prepared_offset() != 0 or record.is_commit():
@@ -293,7 +297,7 @@ def collect_prepared(content: Buffer, prepared: set[int]) -> int:
     at, end = 0, record.source.size
     while True:
         fault = record.find(at, end)
-        if fault in (_SHORT, _MAGIC, _SIZE):
+        if not record.is_whole(fault):
             return at
         if fault != _HOSTS and record.prepared_offset() != 0:
             prepared.add(record.prepared_offset())
@@ -310,8 +314,8 @@ def starts(records: Buffer) -> tuple[list[int], int, str | None]:
     at, end = 0, record.source.size
     while at < end:
         fault = record.find(at, end)
-        if fault in (_SHORT, _MAGIC, _SIZE):
-            return found, at, _next_problem(record, fault, end)
+        if not record.is_whole(fault):
+            return found, at, next_problem(record, fault, end)
         found.append(at)
         at += record.size
     return found, at, None
@@ -334,7 +338,7 @@ def split(
     while at < end:
         fault = record.find(at, end)
         if fault != _SOUND:
-            return _next_problem(record, fault, end)
+            return next_problem(record, fault, end)
         if record.has_sound_body():
             messages.append(
                 make(
@@ -485,7 +489,7 @@ def _put_property_crc(out: Out, crc: int) -> None:
     out.u8(_PROPERTY_END)
 
 
-def _content_problem(record: Record, place: int, needs_crc: bool) -> str | None:
+def content_problem(record: Record, place: int, needs_crc: bool) -> str | None:
     """The fault of a record of the right shape; see `check`."""
     if place != -1 and record.offset() != place:
         return f"its own offset is {record.offset()}"
@@ -498,7 +502,7 @@ def _content_problem(record: Record, place: int, needs_crc: bool) -> str | None:
     return None if record.has_sound_body() else "its CRC does not fit its body"
 
 
-def _next_problem(record: Record, fault: int, end: int) -> str:
+def next_problem(record: Record, fault: int, end: int) -> str:
     """The fault of the record that `find` looked for, among others that end at `end`."""
     at = record.at
     if fault == _SHORT:

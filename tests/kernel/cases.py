@@ -1,10 +1,11 @@
-"""Records, batches, headers and hashes, sound and damaged, through the kernel: `python -m tests.kernel.cases SEED N`.
+"""Records, columns, batches, headers, hashes, good and bad, in the kernel: `python -m tests.kernel.cases SEED COUNT`.
 
 It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
 """
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sparrowmq.kernel import batches, cursor, hpack, is_compiled, records, string_hash
+from sparrowmq.kernel import batches, columns, cursor, hpack, is_compiled, records, string_hash
 from sparrowmq.kernel.frame_layout import ConnectionFault
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
@@ -43,6 +44,7 @@ def case(random: Random) -> str:
         texts.append(made)
     content = damaged(content, random) if random.random() < 0.7 else content
     texts += findings(content, random)
+    texts += column_findings(content, random)
     found = "; ".join(map(str, texts))
     return f"{sha256(found.encode()).hexdigest()[:16]} {len(content)} {texts[-1]!s:.60}"
 
@@ -106,6 +108,47 @@ def findings(content: bytes, random: Random) -> list[object]:
         outcome(lambda: (record.has_sound_body(), record.has_right_property_crc(), record.is_unfinished())),
         outcome(lambda: records.property_crc(random.getrandbits(32))),
     ]
+
+
+def column_findings(content: bytes, random: Random) -> list[object]:
+    """Columns of records where they are, and of places that are none."""
+    places = sorted(random.randint(-1, len(content) + 1) for _ in range(random.randint(0, 5)))
+    begins, ends = (struct.pack(f"={len(some)}q", *some) for some in (places, places[1:]))
+    strings = cursor.In(content)
+    return [
+        outcome(lambda: columns.sound(content, begins, ends, 0, random.random() < 0.5)),
+        outcome(lambda: row_findings(columns.place(content, begins, ends))),
+        outcome(lambda: row_findings(columns.walk(content))),
+        outcome(lambda: pair_findings(strings, cursor.Longs(begins), cursor.Longs(ends), random.randint(-9, 9))),
+        outcome(lambda: strings.numbers(cursor.Longs(begins), random.randint(-90, 90), random.choice([4, 8, 5]))),
+        outcome(lambda: strings.cut(cursor.Longs(begins), random.choice([0, -1, 1]), cursor.Longs(begins), 1)),
+        outcome(lambda: cursor.Longs(content).native_i32()),
+    ]
+
+
+def row_findings(rows: columns.Rows) -> list[object]:
+    kept = rows.selected(bytes(index % 3 for index in range(rows.begins.size)))
+    found: list[object] = [rows.offset_ids(), kept.offset_ids(), kept.begins.native()]
+    found.append(rows.source.cut(rows.body_at, 0, rows.body_end, 0))
+    found.append(rows.source.cut(rows.store_timestamp_at, 8, rows.body_at, -16))
+    found.append(rows.source.numbers(rows.body_at, -12, 8))
+    return [*found, pair_findings(rows.source, rows.topic_end, rows.ends, 2)]
+
+
+def pair_findings(source: cursor.In, begins: cursor.Longs, ends: cursor.Longs, shift: int) -> list[object]:
+    found: list[object] = []
+    for shows_crc in (True, False):
+        pairs = columns.Pairs(source, begins, shift, ends, shows_crc)
+        found += [each.native() for each in (pairs.names_at, pairs.names_end, pairs.values_end, pairs.firsts)]
+        for name in (b"K", b"__CRC32#"):
+            found.append(source.cut(*with_shifts(*pairs.values(name))))
+        odd = outcome(partial(source.values, b"K", pairs.names_at, pairs.names_end, pairs.values_end, begins))
+        found.append([each.native() for each in odd] if isinstance(odd, tuple) else odd)
+    return found
+
+
+def with_shifts(begins: cursor.Longs, ends: cursor.Longs) -> tuple[cursor.Longs, int, cursor.Longs, int]:
+    return begins, 0, ends, 0
 
 
 def batch_case(random: Random) -> str:
