@@ -30,10 +30,11 @@ import grpc.aio
 import hpack
 import uvloop
 
+from bench.http2_frames import frame, settings_frame, window_frame
 from bench.results import keep_section, spread
 from bench.usage import threads_cpu_us
-from sparrowmq.http2 import frames
 from sparrowmq.http2.server import GrpcServer
+from sparrowmq.kernel import frame_layout as frames
 
 SERVERS: Final = ("ours", "grpcio")
 METHOD: Final = "/apache.rocketmq.v2.MessagingService/SendMessage"
@@ -60,7 +61,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.sendall(frames.PREFACE + frames.settings_frame({}) + frames.window_frame(0, 2**20))
+        self._socket.sendall(frames.PREFACE + settings_frame({}) + window_frame(0, 2**20))
         self._encoder = hpack.Encoder()
         self._next_id = 1
         self._rest = b""
@@ -85,7 +86,7 @@ class Client:
     def _send(self, count: int, begun: dict[int, float]) -> None:
         pieces = [self._call(begun) for _ in range(count)]
         if self._unreturned > _WINDOW_BYTES:
-            pieces.append(frames.window_frame(0, self._unreturned))
+            pieces.append(window_frame(0, self._unreturned))
             self._unreturned = 0
         if pieces:
             self._socket.sendall(b"".join(pieces))
@@ -99,9 +100,8 @@ class Client:
         block = self._encoder.encode((*_HEADERS, *changing))
         begun[stream_id] = time.perf_counter()
         body = b"\0" + len(BODY).to_bytes(4, "big") + BODY
-        return frames.header_frames(stream_id, block, False, frames.LARGEST_FRAME) + frames.frame(
-            frames.DATA, frames.END_STREAM, stream_id, body
-        )
+        begin = frame(frames.HEADERS, frames.END_HEADERS, stream_id, block)
+        return begin + frame(frames.DATA, frames.END_STREAM, stream_id, body)
 
     def _ended(self) -> list[int]:
         """Wait for bytes, and return the streams that ended in them."""
@@ -118,7 +118,7 @@ class Client:
             if kind == frames.DATA:
                 self._unreturned += size
             elif kind == frames.PING and not flags & frames.ACK:
-                self._socket.sendall(frames.frame(frames.PING, frames.ACK, 0, data[end - 8 : end]))
+                self._socket.sendall(frame(frames.PING, frames.ACK, 0, data[end - 8 : end]))
             if kind in (frames.DATA, frames.HEADERS) and flags & frames.END_STREAM:
                 ended.append(int.from_bytes(data[at + 5 : at + 9], "big"))
             at = end

@@ -78,8 +78,6 @@ CATCH_ALL = {
     "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/part.py",
     "sparrowmq/http2/exchange.py",
-    "sparrowmq/http2/exchange_tasks.py",
-    "sparrowmq/http2/stream_exchange.py",
 }
 MAY_WRITE = {"sparrowmq/store/vfs.py"}
 WRITING_CALL = re.compile(

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
+from sparrowmq.kernel.frame_layout import GrpcError as GrpcError
+
 
 class Status(IntEnum):
     """The codes of grpc-status."""
@@ -39,20 +41,6 @@ class Status(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
-
-
-class GrpcError(Exception):
-    """Ends a call with a status other than OK.
-
-    Attributes:
-        code: of `Status`.
-        message: for the client's user: what is wrong and what to do.
-    """
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
 
 
 @dataclass(slots=True, eq=False)

@@ -45,3 +45,16 @@ class Limits:
     unread_s: float = 30.0
     ping_after_s: float = 60.0
     idle_s: float = 600.0
+
+    @property
+    def of_connection(self) -> tuple[float, ...]:
+        """The limits that a connection of the kernel keeps, in the order of its constructor."""
+        return (
+            self.streams,
+            self.header_list_bytes,
+            self.header_block_bytes,
+            self.message_bytes,
+            self.unsent_bytes,
+            self.control_frames,
+            self.control_frames_per_s,
+        )

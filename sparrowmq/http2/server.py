@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from sparrowmq.errors import ClientClosed
 from sparrowmq.http2.calls import GrpcError, Method, Status
-from sparrowmq.http2.deadlines import Deadlines
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
-from sparrowmq.http2.session import GrpcSession, Hall
+from sparrowmq.http2.session import GrpcSession, Hall, kinds_of
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.loop.tasks import Background, wait_until_idle
@@ -81,6 +80,7 @@ class GrpcServer:
         self._door: Listener | None = None
         self._hall = Hall(
             methods,
+            kinds_of(methods),
             self._limits,
             self._clock,
             turn or Turn(),
@@ -90,7 +90,6 @@ class GrpcServer:
             LogLimit(self._clock),
             asyncio.Lock(),
             TurnShare(),
-            Deadlines(self._clock),
         )
 
     async def __aenter__(self) -> GrpcServer:
@@ -140,7 +139,7 @@ class GrpcServer:
             session.close()
 
     def _is_busy(self) -> bool:
-        return any(session.connection.streams for session in self.sessions)
+        return any(session.http2.streams for session in self.sessions)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task. Raises: GrpcError, the server is stopping."""

@@ -1,4 +1,4 @@
-"""One socket of the gRPC server: bytes between asyncio and `Connection`, and the calls that requests begin.
+"""One socket of the gRPC server: bytes between asyncio and the kernel's `Http2`, and the calls that requests begin.
 
 data_received      all frames of the chunk, the calls that they begin, one write of what is ready
 flush              answers of methods that waited: one write at the end of the turn
@@ -12,20 +12,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from math import inf
+from typing import Final
 
-from sparrowmq.http2 import frames, response_headers
-from sparrowmq.http2.calls import Call, Caller, GrpcError, Method, Status
-from sparrowmq.http2.connection import Connection
-from sparrowmq.http2.deadlines import Deadlines
-from sparrowmq.http2.exchange import Spawn, Surroundings
-from sparrowmq.http2.grpc_wire import ENCODINGS, MessageReader, timeout_s
+from sparrowmq.http2.calls import Call, Caller, Method, Status, Streaming
+from sparrowmq.http2.exchange import Spawn, StreamExchange, Surroundings, UnaryExchange
 from sparrowmq.http2.limits import Limits
-from sparrowmq.http2.plain_answer import PlainAnswer
-from sparrowmq.http2.request_headers import RequestHeaders
-from sparrowmq.http2.stream_exchange import exchange_of
-from sparrowmq.http2.streams import Stream
-from sparrowmq.loop.clock import Clock
+from sparrowmq.kernel.answers import Stream
+from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY
+from sparrowmq.kernel.http2 import Http2
+from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
@@ -38,6 +34,9 @@ log = logging.getLogger(__name__)
 WRITE_BUFFER_BYTES: Final = 256 * 1024  # unsent bytes in the socket's transport, before answers wait in their streams
 CLOSE_S: Final = 5.0  # for a peer to read its last answers
 LEAST_SENT_BYTES: Final = 16 * 1024  # of waiting answers that a peer must take within `unread_s`
+FRAMES_AT_ONCE: Final = 16  # eight calls, between two looks at the clock
+FRAMES_OF_A_CALL: Final = 2
+STEP_S: Final = 0.05  # calls that end within the same step have one timer; the client itself counts exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,13 @@ class Hall:
         begun: called with a session when its socket is connected.
         holds: called with a session and the change of the bytes that it occupies.
         lines: the log lines that peers cause.
-        inflating, deadlines: see `Surroundings`.
+        kinds: of the methods, for the kernel.
+        inflating: see `Surroundings`.
         share: the work of one turn for all of them.
     """
 
     methods: Mapping[str, Method]
+    kinds: dict[str, int]
     limits: Limits
     clock: Clock
     turn: Turn
@@ -62,29 +63,14 @@ class Hall:
     lines: LogLimit
     inflating: asyncio.Lock
     share: TurnShare
-    deadlines: Deadlines
 
 
-class Answering(Protocol):
-    """The work on one stream: a call, or the answer to a request that is none."""
-
-    changed_at: float
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether the client owes the rest of a message."""
-
-    def body(self, data: bytes, is_end: bool) -> None:
-        """Take bytes of the request."""
-
-    def fail(self, code: int, message: str) -> None:
-        """End it with an error."""
-
-    def ended(self) -> None:
-        """The stream has ended."""
-
-    def drained(self) -> None:
-        """All answers so far are sent."""
+def kinds_of(methods: Mapping[str, Method]) -> dict[str, int]:
+    """The kinds of methods, as the kernel knows them."""
+    return {
+        path: (SILENT if method.may_be_silent else STREAMING) if isinstance(method, Streaming) else UNARY
+        for path, method in methods.items()
+    }
 
 
 class GrpcSession:
@@ -95,6 +81,7 @@ class GrpcSession:
         host: the address of the client, as `hosts.pack` encodes it.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
+        http2: the connection's state.
     """
 
     def __init__(self, hall: Hall) -> None:
@@ -102,12 +89,12 @@ class GrpcSession:
         self.address = "?"
         self.host = bytes(hosts.IPV4_SIZE)
         self.closed = False
-        self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.share_end_s)
+        self.http2 = Http2(hall.kinds, hall.limits.of_connection)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
-        self._around = Surroundings(
-            self.connection, hall.clock, hall.spawn, self._flush_soon, hall.inflating, hall.deadlines
-        )
+        self._around = Surroundings(self.http2, hall.spawn, self._flush_soon, hall.inflating, hall.limits.message_bytes)
+        self._timer: Timer | None = None  # for time limits of calls
+        self._timer_at = inf
         self._is_receiving = False
         self._flush_due = False
         self._is_paused = False
@@ -122,9 +109,8 @@ class GrpcSession:
     @property
     def occupied_bytes(self) -> int:
         """The memory of its requests and of the answers that its peer has not read."""
-        output = self.connection.output
-        size = self.connection.held_bytes + output.pending_bytes
-        if output.is_stopped and not self.closed and self._transport is not None:
+        size = self.http2.held_bytes + self.http2.pending_bytes
+        if self.http2.is_stopped and not self.closed and self._transport is not None:
             size += self._transport.get_write_buffer_size()
         return size
 
@@ -155,10 +141,7 @@ class GrpcSession:
 
     def data_received(self, data: bytes) -> None:
         self._last_read = self._hall.clock.monotonic()
-        self._is_receiving = True
-        self.connection.receive(data)
-        self._is_receiving = False
-        self._advance()
+        self._receive(data)
 
     def eof_received(self) -> bool:
         return False
@@ -166,18 +149,18 @@ class GrpcSession:
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed:
             self.closed = True
-            self.connection.end()
+            self._end_calls()
             self._count_occupied()
             self._hall.share.forget(self)
             for callback in self._end_callbacks:
                 callback(self)
 
     def pause_writing(self) -> None:
-        self.connection.output.is_stopped = True
+        self.http2.is_stopped = True
         self._regulate()
 
     def resume_writing(self) -> None:
-        self.connection.output.is_stopped = False
+        self.http2.is_stopped = False
         self._regulate()
         self._flush_soon()
 
@@ -189,8 +172,8 @@ class GrpcSession:
 
     def drain(self) -> None:
         """Ask the client to begin no more calls here. A connection that has not begun ends."""
-        if self.connection.is_settled:
-            self.connection.drain()
+        if self.http2.is_settled:
+            self.http2.drain()
             self._flush_soon()
         else:
             self.abort()
@@ -198,7 +181,7 @@ class GrpcSession:
     def close(self) -> None:
         """End the connection when what is written has left, or at once if the peer does not read."""
         if self._transport is not None and not self.closed:
-            if self.connection.output.is_stopped or not self.connection.is_settled:
+            if self.http2.is_stopped or not self.http2.is_settled:
                 self._transport.abort()
             else:
                 self._write()
@@ -219,73 +202,91 @@ class GrpcSession:
         """End a peer that is silent, slow or stuck, and calls whose requests never become whole."""
         limits, age = self._hall.limits, self._hall.clock.age
         silent_s = age(self._last_read)
-        if not self.connection.is_settled and age(self._began) > limits.opening_s:
+        if not self.http2.is_settled and age(self._began) > limits.opening_s:
             self.drop("no HTTP/2 settings came in time")
-        elif self.connection.is_partial and silent_s > limits.partial_s:
+        elif self.http2.is_partial and silent_s > limits.partial_s:
             self.drop("an unfinished frame does not grow")
         elif self._is_stuck():
             self.drop("it does not read its answers")
-        elif silent_s > limits.idle_s and not self.connection.streams:
+        elif silent_s > limits.idle_s and not self.http2.streams:
             self.drain()
             self.close()
         elif silent_s > limits.ping_after_s + limits.partial_s and self._pinged_at > self._last_read:
             self.drop("it does not answer")
         elif silent_s > limits.ping_after_s and self._pinged_at <= self._last_read:
             self._pinged_at = self._hall.clock.monotonic()
-            self.connection.output.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
+            self.http2.ping()
             self._flush_soon()
         else:
             yield from self._end_slow_calls()
 
-    # What the connection calls --------------------------------------------------------------------------------------
-
-    def request(self, stream: Stream, request: RequestHeaders, is_end: bool) -> None:
-        try:
-            call = self._answering(stream, request)
-        except GrpcError as error:
-            self.connection.output.end(stream, response_headers.trailers_only(error.code, error.message))
-            return
-        stream.call = call
-        if is_end:
-            call.body(b"", True)
-
-    def body(self, stream: Stream, data: bytes, is_end: bool) -> None:
-        call: Answering | None = stream.call
-        if call is not None:
-            call.body(data, is_end)
-
-    def ended(self, stream: Stream) -> None:
-        call: Answering | None = stream.call
-        if call is not None:
-            stream.call = None
-            call.ended()
-
-    def drained(self, stream: Stream) -> None:
-        call: Answering | None = stream.call
-        if call is not None:
-            call.drained()
-
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _answering(self, stream: Stream, request: RequestHeaders) -> Answering:
-        """Return what answers a request. Raises: GrpcError."""
-        headers, limits, clock = request.headers, self._hall.limits, self._hall.clock
-        if request.list_bytes > limits.header_list_bytes:
-            return PlainAnswer(431, "the headers are too large", stream, self._around)
-        if request.method != "POST":
-            return PlainAnswer(405, "gRPC calls are sent by POST", stream, self._around)
-        if not headers.get("content-type", "").startswith("application/grpc"):
-            return PlainAnswer(415, "the content type is not application/grpc", stream, self._around)
-        method = self._hall.methods.get(request.path)
-        if method is None:
-            raise GrpcError(Status.UNIMPLEMENTED, f"there is no method {request.path[:200]} here")
-        encoding = headers.get("grpc-encoding", "identity")
-        if encoding not in ENCODINGS:
-            raise GrpcError(Status.UNIMPLEMENTED, f"grpc-encoding {encoding[:20]}; identity and gzip are known")
-        limit = headers.get("grpc-timeout")
-        deadline = None if limit is None else clock.monotonic() + timeout_s(limit)
-        call = Call(request.path, headers, self.caller, request.authority, deadline=deadline, now=clock.monotonic)
-        return exchange_of(method, call, stream, MessageReader(limits.message_bytes, encoding), self._around)
+    def _receive(self, data: bytes) -> None:
+        """Handle received frames, as far as this connection's share of the turn allows."""
+        http2, clock = self.http2, self._hall.clock
+        now = clock.monotonic()
+        until = self._hall.share.share_end_s(now)
+        self._is_receiving = True
+        while True:
+            for stream in http2.feed(data, now, FRAMES_AT_ONCE if now <= until else FRAMES_OF_A_CALL):
+                self._handle(stream)
+            if not http2.has_more or now > until:
+                break
+            data, now = b"", clock.monotonic()
+        self._is_receiving = False
+        if http2.due and http2.due < self._timer_at:
+            self._set_timer(http2.due)
+        self._advance()
+
+    def _handle(self, stream: Stream) -> None:
+        """See to a call that is whole, begins, goes on, or has ended."""
+        around, exchange = self._around, self._around.tasks.get(stream.stream_id)
+        if stream.is_closed:
+            if exchange is not None:
+                del around.tasks[stream.stream_id]
+                exchange.ended()
+            return
+        if exchange is not None:
+            exchange.wake()
+            return
+        call = Call(
+            stream.path,
+            stream.headers,
+            self.caller,
+            stream.authority,
+            deadline=stream.deadline or None,
+            now=self._hall.clock.monotonic,
+        )
+        method = self._hall.methods[stream.path]
+        if isinstance(method, Streaming):
+            StreamExchange(call, stream, around).begin(method.handler)
+        else:
+            UnaryExchange(call, stream, around, method).begin()
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        clock = self._hall.clock
+        self._timer_at = (int(due / STEP_S) + 1) * STEP_S
+        self._timer = clock.call_later(max(0.0, self._timer_at - clock.monotonic()), self._end_late_calls)
+
+    def _end_late_calls(self) -> None:
+        self._timer, self._timer_at = None, inf
+        for stream in self.http2.overdue(self._hall.clock.monotonic()):
+            self._handle(stream)
+        if self.http2.due:
+            self._set_timer(self.http2.due)
+        self._advance()
+
+    def _end_calls(self) -> None:
+        """Forget all calls: the connection has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.http2.end()
+        for exchange in list(self._around.tasks.values()):
+            exchange.ended()
+        self._around.tasks.clear()
 
     def _flush_soon(self) -> None:
         if not self._flush_due and not self._is_receiving and not self.closed:
@@ -298,16 +299,15 @@ class GrpcSession:
 
     def _advance(self) -> None:
         """Write what is ready, and see to what is left."""
-        connection = self.connection
+        http2 = self.http2
         if self.closed or self._is_leaving or self._transport is None:
             return
-        has_more = connection.output.flush() if connection.output.is_waiting else False
         self._write()
         self._count_occupied()
-        if connection.fault is not None:
+        if http2.fault is not None:
             self._end_faulty()
             return
-        if connection.has_more or has_more:
+        if http2.has_more or http2.has_output:
             self._hall.share.wait(self)
         self._regulate()
 
@@ -318,22 +318,22 @@ class GrpcSession:
             self._hall.holds(self, change)
 
     def _write(self) -> None:
-        pieces = self.connection.output.pieces
-        if pieces and self._transport is not None:
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            self.connection.output.written()
+        raw = self.http2.take()
+        if raw and self._transport is not None:
+            self._transport.write(raw)
+        for exchange in list(self._around.blocked):
+            exchange.wake()
 
     def go_on(self) -> None:
         """Handle the received frames that had to wait, and send what may be sent now."""
-        if self.connection.has_more and not self.connection.output.is_stopped and not self.closed:
-            self._is_receiving = True
-            self.connection.go_on()
-            self._is_receiving = False
-        self._advance()
+        if self.http2.has_more and not self.http2.is_stopped and not self.closed:
+            self._receive(b"")
+        else:
+            self._advance()
 
     def _regulate(self) -> None:
         """Read on, or stop reading."""
-        is_paused = self.connection.has_more or self.connection.output.is_stopped
+        is_paused = self.http2.has_more or self.http2.is_stopped
         if self._transport is None or self._transport.is_closing() or is_paused == self._is_paused:
             return
         self._is_paused = is_paused
@@ -344,8 +344,8 @@ class GrpcSession:
 
     def _end_faulty(self) -> None:
         text = "closing the gRPC connection of %s: %s"
-        self._hall.lines.log(log, logging.INFO, text, self.address, self.connection.fault)
-        self.connection.end()
+        self._hall.lines.log(log, logging.INFO, text, self.address, self.http2.fault)
+        self._end_calls()
         self._end_behind_reason()
 
     def _end_behind_reason(self) -> None:
@@ -355,7 +355,7 @@ class GrpcSession:
         later, and bytes that still arrive are ignored.
         """
         transport = self._transport
-        if transport is None or transport.is_closing() or self.connection.output.is_stopped:
+        if transport is None or transport.is_closing() or self.http2.is_stopped:
             self.abort()
         elif isinstance(transport, Encryption):
             transport.close()
@@ -366,18 +366,21 @@ class GrpcSession:
 
     def _is_stuck(self) -> bool:
         """Whether answers have waited for long, and hardly any left meanwhile."""
-        output, clock = self.connection.output, self._hall.clock
-        is_waiting = output.is_stopped or output.is_waiting
-        if not is_waiting or not self._stuck_since or output.sent_bytes - self._sent_then >= LEAST_SENT_BYTES:
+        http2, clock = self.http2, self._hall.clock
+        is_waiting = http2.is_stopped or http2.is_waiting
+        if not is_waiting or not self._stuck_since or http2.sent_bytes - self._sent_then >= LEAST_SENT_BYTES:
             self._stuck_since = clock.monotonic() if is_waiting else 0.0
-            self._sent_then = output.sent_bytes
+            self._sent_then = http2.sent_bytes
             return False
         return clock.age(self._stuck_since) > self._hall.limits.unread_s
 
     def _end_slow_calls(self) -> Steps[None]:
         limit_s, age = self._hall.limits.partial_s, self._hall.clock.age
-        for stream in list(self.connection.streams.values()):
-            call: Answering | None = stream.call
-            if call is not None and call.is_unfinished and age(call.changed_at) > limit_s:
-                call.fail(Status.DEADLINE_EXCEEDED, f"the rest of the request did not come within {limit_s:g} s")
+        for stream in self.http2.unfinished():
+            if age(stream.changed_at) > limit_s:
+                text = f"the rest of the request did not come within {limit_s:g} s"
+                self.http2.fail(stream, Status.DEADLINE_EXCEEDED, text)
+                if stream.is_closed:
+                    self._handle(stream)
+                self._flush_soon()
             yield

@@ -53,6 +53,37 @@ TABLE_BYTES: Final = 4096  # of a table of headers, unless settings say otherwis
 ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
 HARD_LIST_BYTES: Final = 32 * 1024  # of one list of headers
 
+CONNECTION_WINDOW: Final = 4 * 1024 * 1024
+STREAM_BYTES: Final = 4096  # the memory of a call, with its task
+REMEMBERED_RESETS: Final = 1_000  # streams that we reset; the peer may have sent frames before it knew
+EARNED_BY_FRAME: Final = 4  # control frames that a frame of an answer allows: updates of two windows, and pings
+READY_BYTES: Final = 512 * 1024  # of bodies in one write; more waits in the streams until that has left
+
+# The kinds of methods: one request and one answer; streams of them; such streams that may begin with silence.
+UNARY: Final = 1
+STREAMING: Final = 2
+SILENT: Final = 3
+
+OK: Final = 0  # codes of grpc-status that the kernel gives
+DEADLINE_EXCEEDED: Final = 4
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+
+
+class GrpcError(Exception):
+    """Ends a call with a status other than OK.
+
+    Attributes:
+        code: of `Status`.
+        message: for the client's user: what is wrong and what to do.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
 
 class ConnectionFault(Exception):
     """The peer broke a rule for the whole connection, which ends. `code` goes into GOAWAY."""

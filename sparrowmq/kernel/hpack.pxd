@@ -8,13 +8,14 @@ cdef int _LONGEST_INTEGER
 cdef bytes _NAME_LETTERS
 cdef tuple _OF_A_CONNECTION
 cdef list _FIXED
-cdef In _STEPS
+cdef In _STEPS, _NOTHING
 
 
 @cython.final
 cdef class Header:
     cdef readonly bytes name, value
     cdef readonly str key, text, fault
+    cdef readonly bint is_pseudo
     cdef str name_fault
 
     cdef Py_ssize_t size(self) except -1

@@ -33,6 +33,7 @@ _LONGEST_INTEGER = 5  # bytes behind the first
 _NAME_LETTERS = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 _OF_A_CONNECTION = (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 _STEPS = In(STEPS)
+_NOTHING = In(b"")
 
 
 class Header:
@@ -40,14 +41,16 @@ class Header:
 
     Attributes:
         key, text: name and value as text.
+        is_pseudo: the name begins with a colon.
         fault: why a request may not have it; None if it may. Names that begin with a colon are not checked.
     """
 
-    __slots__ = ("fault", "key", "name", "name_fault", "text", "value")
+    __slots__ = ("fault", "is_pseudo", "key", "name", "name_fault", "text", "value")
 
     def __init__(self) -> None:
         self.name = self.value = b""
         self.key = self.text = ""
+        self.is_pseudo = False
         self.fault: str | None = None
         self.name_fault: str | None = None
 
@@ -65,8 +68,9 @@ def _header(name: bytes, value: bytes, like: Header | None) -> Header:
         header.key, header.name_fault = like.key, like.name_fault
     else:
         header.key, header.name_fault = name.decode("latin-1"), _name_fault(name)
+    header.is_pseudo = header.key[:1] == ":"
     header.fault = header.name_fault
-    if header.fault is None and header.key[:1] != ":":
+    if header.fault is None and not header.is_pseudo:
         if header.key == "te" and value != b"trailers":
             header.fault = "the header b'te' is of HTTP/1"
         elif b"\n" in value or b"\r" in value or b"\0" in value:
@@ -97,7 +101,7 @@ class HeaderReader:
         self._size = 0
         self._most_bytes = TABLE_BYTES
         self._out = Out()
-        self._source = In(b"")
+        self._source = _NOTHING
         self._at = self._end = 0
 
     def read(self, source: In, at: int, end: int) -> list[Header]:
@@ -131,6 +135,7 @@ class HeaderReader:
                 header = self._literal(0x0F)
             headers.append(header)
             list_bytes += header.size()
+        self._source = _NOTHING
         return headers
 
     def _known(self, index: int) -> Header:

@@ -8,7 +8,10 @@ from contextlib import asynccontextmanager
 
 import hpack
 
-from sparrowmq.http2 import frames
+from bench.http2_frames import frame, settings_frame
+from sparrowmq.http2.limits import Limits
+from sparrowmq.kernel import frame_layout as frames
+from sparrowmq.kernel.http2 import Http2
 
 KINDS = {
     frames.DATA: "data",
@@ -20,7 +23,7 @@ KINDS = {
     frames.WINDOW_UPDATE: "window",
     frames.CONTINUATION: "continuation",
 }
-OPENING = frames.PREFACE + frames.settings_frame({})
+OPENING = frames.PREFACE + settings_frame({})
 CALL = [
     (":method", "POST"),
     (":scheme", "http"),
@@ -46,11 +49,11 @@ def _string(raw):
 
 
 def headers(stream_id, pairs=CALL, flags=frames.END_HEADERS):
-    return frames.frame(frames.HEADERS, flags, stream_id, block(pairs))
+    return frame(frames.HEADERS, flags, stream_id, block(pairs))
 
 
 def data(stream_id, payload, flags=0):
-    return frames.frame(frames.DATA, flags, stream_id, payload)
+    return frame(frames.DATA, flags, stream_id, payload)
 
 
 def message(stream_id, body, flags=frames.END_STREAM):
@@ -68,6 +71,11 @@ def compressed(stream_id, size, flags=frames.END_STREAM):
 
 def call(stream_id, body=b"", pairs=CALL):
     return headers(stream_id, pairs) + message(stream_id, body)
+
+
+def headers_in(block, decoder=None):
+    """The headers of a block, by their names."""
+    return dict((decoder or hpack.Decoder()).decode(block))
 
 
 def split(raw):
@@ -130,7 +138,7 @@ class Peer:
 
     async def is_served(self):
         """Whether the connection still handles pings; its other frames are thrown away."""
-        self.send(frames.frame(frames.PING, 0, 0, b"are you?"))
+        self.send(frame(frames.PING, 0, 0, b"are you?"))
         return await self.until("ping") is not None
 
 
@@ -154,20 +162,57 @@ async def demand_header(address):
         assert await peer.next() is None
 
 
-class Record:
-    """A receiver of a `Connection` that notes what it gets."""
+KINDS_OF_METHODS = {
+    "/test.Test/Echo": frames.UNARY,
+    "/test.Test/Talk": frames.STREAMING,
+    "/test.Test/TalkLater": frames.SILENT,
+}
 
-    def __init__(self):
+
+class Served:
+    """A connection of the kernel that has begun, and what came of it.
+
+    Attributes:
+        events: the message of each whole unary call, `begun` and `more` of a stream, and `ended`; by stream.
+    """
+
+    def __init__(self, limits=None, opening=OPENING):
         self.events = []
+        self.now = 100.0
+        self.http2 = Http2(KINDS_OF_METHODS, (limits or Limits()).of_connection)
+        self.receive(opening)
+        self.http2.take()
 
-    def request(self, stream, request, is_end):
-        self.events.append(("request", stream.stream_id, request.path, is_end))
+    def receive(self, *pieces, most=1 << 30):
+        for stream in self.http2.feed(b"".join(pieces), self.now, most):
+            if stream.is_closed:
+                self.events.append((stream.stream_id, "ended"))
+            elif stream.kind == frames.UNARY:
+                self.events.append((stream.stream_id, stream.message))
+            else:
+                is_new = (stream.stream_id, "begun") not in self.events
+                self.events.append((stream.stream_id, "begun" if is_new else "more"))
+        return self
 
-    def body(self, stream, data, is_end):
-        self.events.append(("body", stream.stream_id, data, is_end))
+    def stream(self, stream_id=1):
+        return self.http2.streams[stream_id]
 
-    def ended(self, stream):
-        self.events.append(("ended", stream.stream_id))
+    def sent(self):
+        return split(self.http2.take())
 
-    def drained(self, stream):
-        self.events.append(("drained", stream.stream_id))
+    def resets(self):
+        return [
+            (stream_id, int.from_bytes(payload, "big"))
+            for kind, _, stream_id, payload in self.sent()
+            if kind == "reset"
+        ]
+
+    def data_sizes(self):
+        return [(stream_id, len(payload)) for kind, _, stream_id, payload in self.sent() if kind == "data"]
+
+    @property
+    def code(self):
+        return None if self.http2.fault is None else self.http2.fault.code
+
+    def answer(self, stream_id, message=b""):
+        self.http2.answer(self.stream(stream_id), message)

@@ -8,8 +8,9 @@ import gc
 import grpc
 import pytest
 
+from bench.http2_frames import reset_frame
 from sparrowmq.errors import ClientClosed
-from sparrowmq.http2 import frames
+from sparrowmq.kernel import frame_layout as frames
 from tests.http2.peer_frames import call, connected, path
 
 
@@ -97,7 +98,7 @@ async def test_a_call_whose_time_is_over_ends_and_its_method_is_cancelled(channe
 
 async def test_an_answer_to_a_call_that_has_ended_is_dropped(server, methods):
     async with connected(server.port) as peer:
-        peer.send(call(1, b"late", path("/test.Test/HeldEcho")), frames.reset_frame(1, frames.CANCEL))
+        peer.send(call(1, b"late", path("/test.Test/HeldEcho")), reset_frame(1, frames.CANCEL))
         assert await peer.is_served()
         methods.held.answer(b"late")
         peer.send(call(5, b"x"))
@@ -127,7 +128,7 @@ async def test_a_message_above_the_limit_is_refused(channel):
 async def test_a_call_that_ends_before_its_method_began_leaves_nothing_behind(server, methods):
     """The request and its reset come in one chunk, so the task of the method is cancelled before its first step."""
     async with connected(server.port) as peer:
-        peer.send(*[call(at, b"", path("/test.Test/Hang")) + frames.reset_frame(at, 8) for at in (1, 3)])
+        peer.send(*[call(at, b"", path("/test.Test/Hang")) + reset_frame(at, 8) for at in (1, 3)])
         assert await peer.is_served()
         gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
     assert not methods.begun.is_set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.http2 import frames
+from sparrowmq.kernel import frame_layout as frames
 from tests.http2.peer_frames import CALL, connected, data, headers
 
 
@@ -25,4 +25,4 @@ async def test_what_is_no_call_gets_a_status_and_a_reason_when_it_has_ended(serv
         _, _, _, text = await peer.until("data", 1)
         assert text.endswith(b"\n")
         assert (await peer.until("headers", 1))[3]["grpc-status"] == "13"
-        assert all(session.connection.held_bytes == 0 for session in server.sessions)
+        assert all(session.http2.held_bytes == 0 for session in server.sessions)

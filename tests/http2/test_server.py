@@ -9,10 +9,12 @@ import ssl
 import grpc
 import pytest
 
+from bench.http2_frames import settings_frame, window_frame
 from sparrowmq.errors import ClientClosed, ConfigError
-from sparrowmq.http2 import frames, session
+from sparrowmq.http2 import session
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
+from sparrowmq.kernel import frame_layout as frames
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.remoting.quotas import Quotas
@@ -78,7 +80,7 @@ async def test_the_end_waits_only_so_long_for_a_peer_that_does_not_read(methods,
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", port))
-        raw.sendall(frames.PREFACE + frames.settings_frame({4: 2**20}) + frames.window_frame(0, 2**20))
+        raw.sendall(frames.PREFACE + settings_frame({4: 2**20}) + window_frame(0, 2**20))
         async with asyncio.timeout(60):
             while not server.sessions:
                 await asyncio.sleep(0.01)
@@ -87,9 +89,9 @@ async def test_the_end_waits_only_so_long_for_a_peer_that_does_not_read(methods,
         left._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         raw.sendall(call(1, b"15 10000", path("/test.Test/Count")))
         async with asyncio.timeout(60):
-            while left.connection.output.sent_bytes < 150_000:
+            while left.http2.sent_bytes < 150_000:
                 await asyncio.sleep(0.01)
-        assert not left.connection.output.is_stopped
+        assert not left.http2.is_stopped
         assert left._transport.get_write_buffer_size() > 0
     async with asyncio.timeout(60):
         while server.sessions:
@@ -148,7 +150,7 @@ async def test_the_connection_that_holds_most_ends_when_all_hold_too_much(method
             assert await again.is_served()
 
 
-NO_WINDOW = frames.PREFACE + frames.settings_frame({4: 0})
+NO_WINDOW = frames.PREFACE + settings_frame({4: 0})
 
 
 @pytest.mark.parametrize(
@@ -181,16 +183,16 @@ async def test_what_waits_in_front_of_a_socket_that_is_not_read_occupies_memory(
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", port))
-        windows = frames.PREFACE + frames.settings_frame({4: 2**31 - 1}) + frames.window_frame(0, 2**30)
+        windows = frames.PREFACE + settings_frame({4: 2**31 - 1}) + window_frame(0, 2**30)
         raw.sendall(windows + call(1, b"100 100000", path("/test.Test/Count")))
         async with asyncio.timeout(60):
-            while not any(each.connection.output.is_stopped for each in server.sessions):
+            while not any(each.http2.is_stopped for each in server.sessions):
                 await asyncio.sleep(0.01)
         (session,) = server.sessions
         assert session._transport is not None
         in_front = session._transport.get_write_buffer_size()
         assert in_front > 100_000
-        assert session.occupied_bytes >= in_front + session.connection.output.pending_bytes
+        assert session.occupied_bytes >= in_front + session.http2.pending_bytes
         raw.close()
 
 

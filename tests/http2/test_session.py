@@ -7,9 +7,10 @@ import socket
 
 import pytest
 
-from sparrowmq.http2 import frames
+from bench.http2_frames import frame, settings_frame, window_frame
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
+from sparrowmq.kernel import frame_layout as frames
 from tests.http2.peer_frames import OPENING, call, connected, data, headers, message, path
 
 QUICK = Limits(opening_s=0.3, partial_s=0.3, unread_s=0.3, ping_after_s=3600)
@@ -67,7 +68,7 @@ async def test_the_reason_for_the_end_of_a_connection_reaches_the_peer(server):
         frames.PREFACE[:10],
         frames.PREFACE,
         OPENING + headers(1)[:20],
-        OPENING + frames.frame(frames.HEADERS, 0, 1, b""),
+        OPENING + frame(frames.HEADERS, 0, 1, b""),
     ],
     ids=["silent", "half a preface", "no settings", "half a frame", "half a header block"],
 )
@@ -113,7 +114,7 @@ async def test_a_stream_that_waits_between_messages_goes_on(quick):
 
 
 async def test_a_peer_that_gives_no_window_for_its_answers_is_disconnected(quick):
-    async with connected(quick, frames.PREFACE + frames.settings_frame({4: 0})) as peer:
+    async with connected(quick, frames.PREFACE + settings_frame({4: 0})) as peer:
         peer.send(call(1, b"abc"))
         assert (await peer.until("headers"))[2] == 1
         assert await peer.until("never") is None
@@ -125,7 +126,7 @@ async def test_a_peer_that_does_not_read_its_socket_is_disconnected(quick):
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", quick))
     raw.setblocking(False)
-    opening = frames.PREFACE + frames.settings_frame({4: 2**31 - 1}) + frames.window_frame(0, 2**30)
+    opening = frames.PREFACE + settings_frame({4: 2**31 - 1}) + window_frame(0, 2**30)
     reader, writer = await asyncio.open_connection(sock=raw, limit=1)
     writer.write(opening + call(1, b"100000 10000", path("/test.Test/Count")))
     async with connected(quick) as other:
@@ -139,7 +140,7 @@ async def test_a_peer_that_does_not_read_its_socket_is_disconnected(quick):
 
 async def is_gone(writer):
     """Whether the server has closed its side: writing fails then."""
-    writer.write(frames.frame(frames.PRIORITY, 0, 1, bytes(5)))
+    writer.write(frame(frames.PRIORITY, 0, 1, bytes(5)))
     try:
         await asyncio.wait_for(writer.drain(), 0.05)
     except TimeoutError:
@@ -157,7 +158,7 @@ async def test_a_silent_peer_is_asked_and_then_disconnected(methods):
             for peer in (silent, lively):
                 peer.send(headers(1, path("/test.Test/Listen")))
             while (found := await lively.until("ping")) and not methods.cancelled.is_set():
-                lively.send(frames.frame(frames.PING, frames.ACK, 0, found[3]))
+                lively.send(frame(frames.PING, frames.ACK, 0, found[3]))
             assert found is not None
             assert await silent.until("never") is None
             assert len(server.sessions) == 1

@@ -33,7 +33,7 @@ async def test_a_talk_goes_back_and_forth(channel, server):
     for size in [1, 100_000, 0, 2_000_000, 3]:
         await call.write(bytes(size))
         assert await call.read() == b"%d" % size
-        assert all(session.connection.held_bytes < 10_000 for session in server.sessions)
+        assert all(session.http2.held_bytes < 10_000 for session in server.sessions)
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK
@@ -59,7 +59,7 @@ async def test_a_decompressed_message_of_a_stream_counts_until_the_method_wants_
         peer.send(headers(1, path("/test.Test/Talk", GZIP)), compressed(1, 100_000, 0))
         assert (await peer.until("data"))[3][5:] == b"100000"
         [session] = server.sessions
-        assert session.connection.held_bytes < 10_000
+        assert session.http2.held_bytes < 10_000
 
 
 async def test_a_window_full_of_tiny_requests_leaves_other_clients_their_turns():

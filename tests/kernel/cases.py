@@ -1,4 +1,4 @@
-"""Records, columns, batches, headers, hashes, good and bad, in the kernel: `python -m tests.kernel.cases SEED COUNT`.
+"""Sound and damaged input through the kernel, of each of its parts: `python -m tests.kernel.cases SEED COUNT`.
 
 It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
 """
@@ -14,7 +14,8 @@ from random import Random
 from typing import Any
 
 from sparrowmq.kernel import batches, columns, cursor, hpack, is_compiled, records, string_hash
-from sparrowmq.kernel.frame_layout import ConnectionFault
+from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY, ConnectionFault, GrpcError
+from sparrowmq.kernel.http2 import Http2
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
 
@@ -32,6 +33,7 @@ def main(seed: int, count: int) -> None:
         print(batch_case(random))
         print(header_case(random))
         print(hash_case(random))
+        print(connection_case(random))
 
 
 def case(random: Random) -> str:
@@ -240,11 +242,130 @@ def hash_case(random: Random) -> str:
     return f"{string_hash.string_hash(text)} {outcome(part)}"
 
 
+KINDS = {"/u": UNARY, "/s": STREAMING, "/q": SILENT}
+LIMITS = (5, 900, 2_000, 20_000, 50_000, 60, 10.0)
+OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
+
+
+def connection_case(random: Random) -> str:
+    """What a connection does with frames of which some are damaged, and what it sends."""
+    http2, now, found = Http2(KINDS, LIMITS), 1.0, list[object]()
+    raw = OPENING + b"".join(sound_call(random, number) for number in range(1, 2 * random.randint(1, 12), 2))
+    raw += b"".join(framed(random) for _ in range(random.choice([0, 0, 1, 3])))
+    raw = damaged(raw, random) if random.random() < 0.2 else raw
+    while raw or http2.has_more:
+        size = random.choice([1, 7, 60, 4_000, 40_000])
+        now += random.choice([0, 0, 0.01, 3.0])
+        for stream in http2.feed(raw[:size], now, random.choice([1, 2, 16])):
+            found.append((stream.stream_id, stream.kind, stream.path, stream.headers, stream.message, stream.is_closed))
+        raw = raw[size:]
+        for stream in list(http2.streams.values()):
+            found.append(outcome(partial(act, http2, stream, random.randrange(12))))
+        http2.is_stopped = random.random() < 0.1
+        found.append([stream.stream_id for stream in http2.overdue(now)] if random.random() < 0.2 else None)
+        found += [[stream.stream_id for stream in http2.unfinished()], http2.take(), http2.has_output, http2.is_waiting]
+        found += [http2.held_bytes, http2.pending_bytes, http2.sent_bytes, http2.is_partial, http2.due]
+    found += [http2.is_settled, str(http2.fault)]
+    http2.end()
+    found.append((http2.held_bytes, http2.pending_bytes))
+    return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {found[-2]!s:.60}"
+
+
+def sound_call(random: Random, stream_id: int) -> bytes:
+    """A call, cut into frames, and often something that clients send between."""
+    end = random.choice([1, 1, 1, 0])
+    body = b"".join(
+        bytes(1) + size.to_bytes(4, "big") + bytes(size)
+        for size in random.choice([(3,), (300,), (9_000, 0), (17_000,)])
+    )
+    cuts = sorted(random.choice([0, 3, 5, 100, len(body)]) for _ in range(2))
+    pieces = [body[: cuts[0]], body[cuts[0] : cuts[1]], body[cuts[1] :]]
+    raw = frame(1, 4, stream_id, request(random))
+    raw += b"".join(frame(0, end if piece is pieces[2] else 0, stream_id, piece[:16_000]) for piece in pieces)
+    between = [
+        frame(8, 0, 0, (100_000).to_bytes(4, "big")),
+        frame(8, 0, stream_id, (70_000).to_bytes(4, "big")),
+        frame(3, 0, stream_id, bytes(4)),
+        frame(6, 0, 0, b"12345678"),
+        frame(4, 0, 0, b"\0\4" + random.choice([0, 10, 100_000]).to_bytes(4, "big")),
+        frame(4, 0, 0, b"\0\1" + bytes(4)),
+        frame(1, 5, stream_id, b"\0\1t\1v"),
+        frame(2, 0, stream_id, bytes(5)),
+    ]
+    return raw + (random.choice(between) if random.random() < 0.5 else b"")
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream_id.to_bytes(4, "big") + payload
+
+
+def framed(random: Random) -> bytes:
+    """Some frame, which may be wrong in any way."""
+    kind = random.choice([0, 0, 0, 1, 1, 1, 1, 2, 3, 4, 6, 8, 8, 9, random.randrange(256)])
+    stream_id = random.choice([1, 1, 3, 3, 5, 7, 9, 0, random.getrandbits(31)])
+    flags = random.choice([0, 1, 4, 5, random.randrange(256)])
+    match kind:
+        case 0:
+            body = random.choice([b"", b"abc", bytes(300), bytes(9_000), bytes(17_000)])
+            payload = random.choice([0, 0, 0, 1, 2]).to_bytes(1, "big") + len(body).to_bytes(4, "big") + body
+            payload = payload * random.choice([1, 1, 2]) + random.choice([b"", b"", b"\0", bytes(6)])
+            cut = random.choice([len(payload), 5, 7])
+            payload = payload[: min(cut, 16_384)]
+        case 1:
+            payload = request(random) if random.random() < 0.9 else header_block(random)
+        case 8 | 3:
+            payload = random.choice([1, 100, 70_000, 0x7FFFFFFF, 0]).to_bytes(4, "big")
+        case 4:
+            stream_id, flags = 0, random.choice([0, 0, 0, 1])
+            settings = [(random.randrange(1, 7), random.choice([0, 1, 10, 16_384, 65_535, 1 << 31])) for _ in range(2)]
+            payload = b"".join(name.to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in settings)
+        case _:
+            payload = bytes(random.choice([0, 4, 5, 8, 9]))
+    return frame(kind, flags, stream_id, payload)
+
+
+def request(random: Random) -> bytes:
+    pairs = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", random.choice([b"/u", b"/u", b"/s", b"/q", b"/x"])),
+    ]
+    pairs += [(b"content-type", b"application/grpc")] * (random.random() < 0.95)
+    more = [(b"grpc-timeout", b"1S"), (b"grpc-timeout", b"x"), (b"grpc-encoding", b"gzip"), (b"grpc-encoding", b"z")]
+    more += [(b"content-length", b"8"), (b"content-length", b"-"), (b"te", b"no"), (b"x", b"y" * 900), (b":path", b"/")]
+    pairs += random.sample(more, random.choice([0, 0, 0, 1, 2]))
+    first = random.choice([b"\0", b"\x40"])
+    texts = [[len(each).to_bytes(1, "big") if len(each) < 127 else b"\x7f\x85\x06" for each in pair] for pair in pairs]
+    return b"".join(
+        first + sizes[0] + name + sizes[1] + value for (name, value), sizes in zip(pairs, texts, strict=True)
+    )
+
+
+def act(http2: Http2, stream: Any, step: int) -> object:
+    """What the program may do with a call."""
+    match step:
+        case 0:
+            http2.answer(stream, b"answer")
+        case 1:
+            http2.send(stream, (b"one", bytes(30_000)))
+        case 2:
+            http2.finish(stream)
+        case 3:
+            http2.fail(stream, 5, "no é")
+        case 4 if stream.kind in (STREAMING, SILENT):
+            return http2.next_message(stream)
+        case 5 if stream.kind in (STREAMING, SILENT):
+            http2.release(stream)
+        case 6:
+            http2.keep(stream, 10)
+    return stream.held_bytes, stream.kept_bytes, stream.pending_bytes, stream.receive_window, stream.send_window
+
+
 def outcome(action: Callable[[], object]) -> object:
     """What it returns, or the kind of its error: the words of the two forms may differ."""
     try:
         return action()
-    except (ConnectionFault, IndexError, OverflowError, ValueError) as error:
+    except (ConnectionFault, GrpcError, IndexError, OverflowError, ValueError) as error:
         return type(error).__name__
 
 

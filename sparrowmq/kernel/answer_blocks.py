@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 NO_TABLE: Final = b"\x20"  # our table has 0 bytes from now on: demanded by a peer that wants a smaller one
-_STATUS_200: Final = b"\x88"
+STATUS_200: Final = b"\x88"
 _STATUS_NAME: Final = 8  # its number in the static table
 _PRINTED_AS_IS: Final = frozenset(range(0x20, 0x7F)) - {0x25}
 
@@ -36,7 +36,7 @@ def header(name: bytes, value: bytes) -> bytes:
 
 def status(code: int) -> bytes:
     if code == 200:
-        return _STATUS_200
+        return STATUS_200
     text = str(code).encode()
     return bytes((_STATUS_NAME,)) + _length(len(text)) + text
 
@@ -47,46 +47,9 @@ GRPC_HEADERS: Final = status(200) + _CONTENT_TYPE + _ENCODINGS
 OK_TRAILERS: Final = header(b"grpc-status", b"0")
 
 _ENTERS: Final = b"\x40"  # instead of the first byte of a header: it enters the table
-_FIRST_HEADERS: Final = status(200) + _ENTERS + _CONTENT_TYPE[1:] + _ENTERS + _ENCODINGS[1:]
-_FIRST_TRAILERS: Final = _ENTERS + OK_TRAILERS[1:]
-_NEWEST: Final = 0x80 | 62  # the number of the header that entered last, as a block has it
-
-
-class ClientTable:
-    """The table of a client, with the three headers that our answers enter.
-
-    Attributes:
-        is_used: no, if the client wants a smaller table than usual.
-    """
-
-    __slots__ = ("_headers", "_trailers", "is_used")
-
-    def __init__(self) -> None:
-        self.is_used = True
-        self._headers = b""  # their numbers, once they have entered
-        self._trailers = b""
-
-    def shortened(self, block: bytes) -> bytes:
-        """Return a block as this client reads it. The blocks must leave in the order of these calls."""
-        if not self.is_used:
-            return block
-        if block == GRPC_HEADERS:
-            return self._headers or self._enter_headers()
-        if block == OK_TRAILERS:
-            return self._trailers or self._enter_trailers()
-        return block
-
-    def _enter_headers(self) -> bytes:
-        self._headers = _STATUS_200 + bytes((_NEWEST + 1, _NEWEST))
-        if self._trailers:
-            self._trailers = bytes((_NEWEST + 2,))
-        return _FIRST_HEADERS
-
-    def _enter_trailers(self) -> bytes:
-        self._trailers = bytes((_NEWEST,))
-        if self._headers:
-            self._headers = _STATUS_200 + bytes((_NEWEST + 2, _NEWEST + 1))
-        return _FIRST_TRAILERS
+FIRST_HEADERS: Final = status(200) + _ENTERS + _CONTENT_TYPE[1:] + _ENTERS + _ENCODINGS[1:]
+FIRST_TRAILERS: Final = _ENTERS + OK_TRAILERS[1:]
+NEWEST: Final = 0x80 | 62  # the number of the header that entered last, as a block has it
 
 
 def trailers(code: int, message: str) -> bytes:
@@ -95,11 +58,6 @@ def trailers(code: int, message: str) -> bytes:
         return OK_TRAILERS
     block = header(b"grpc-status", str(code).encode())
     return block + header(b"grpc-message", percent_encoded(message)) if message else block
-
-
-def trailers_only(code: int, message: str) -> bytes:
-    """Return headers and trailers of a call without messages."""
-    return GRPC_HEADERS + trailers(code, message)
 
 
 def plain(code: int) -> bytes:
