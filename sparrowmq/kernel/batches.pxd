@@ -15,7 +15,7 @@ cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE
     source=In, out=Out, at=Py_ssize_t, end=Py_ssize_t, count=int, body_size=int, body_end=Py_ssize_t,
     properties_size=int, following=Py_ssize_t,
 )
-cpdef bytes places(bytes content)
+cpdef bytes find_places(bytes content)
 @cython.locals(source=In, total=Py_ssize_t, at=Py_ssize_t)
 cpdef Py_ssize_t property_bytes(bytes places, Py_ssize_t begin, Py_ssize_t end) except? -1
 @cython.locals(source=In, spots=In, scanner=Scanner, out=Out, at=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
@@ -33,6 +33,7 @@ cdef class Scanner:
     @cython.locals(at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t)
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int write(self, Out out) except -1
+    cdef int read(self, In terms, Py_ssize_t at) except -1
     cdef bint _leads_elsewhere(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int _keep(
         self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t begin, Py_ssize_t end
@@ -62,10 +63,13 @@ cdef class PlainMessage:
     cdef int write(self, RecordWriter writer, int64_t queue_offset, int64_t offset, bytes suffix) except -1
 
 
+cpdef tuple encode(
+    RecordWriter writer, bytes content, bytes places, bytes terms, bytes suffix, int64_t queue_offset, int64_t offset
+)
 @cython.locals(
     source=In, spots=In, found=In, out=Out, message=PlainMessage, index=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t,
     offsets=list,
 )
-cpdef tuple encode(
+cpdef list write(
     RecordWriter writer, bytes content, bytes places, bytes terms, bytes suffix, int64_t queue_offset, int64_t offset
 )

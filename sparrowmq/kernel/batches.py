@@ -41,7 +41,7 @@ _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE = b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT"
 _WAIT_PAIR_BYTES = 10  # WAIT true, with what separates them
 
 
-def places(content: bytes) -> bytes:
+def find_places(content: bytes) -> bytes:
     """The places of a batch's messages.
 
     Raises: ValueError, sizes contradict each other, or there are no messages or too many.
@@ -170,6 +170,13 @@ class Scanner:
         out.i64(self.unique_end)
         out.i64(self.wait_at)
 
+    def read(self, terms: In, at: int) -> None:
+        """Read the term at `at`."""
+        self.tags_code = terms.i64(at)
+        self.keys_at, self.keys_end = terms.i64(at + _KEYS_AT), terms.i64(at + _KEYS_END)
+        self.unique_at, self.unique_end = terms.i64(at + _UNIQUE_AT), terms.i64(at + _UNIQUE_END)
+        self.wait_at = terms.i64(at + _WAIT_AT)
+
     def _leads_elsewhere(self, source: In, begin: int, end: int) -> bool:
         """Whether the name at `begin` begins as one of those that are not plain."""
         if source.u8(begin) not in self._letters:
@@ -266,7 +273,16 @@ def encode(
     Raises:
         OverflowError: a number does not fit its field.
     """
+    offsets = write(writer, content, places, terms, suffix, queue_offset, offset)
+    return writer.out.take(), offsets
+
+
+def write(
+    writer: RecordWriter, content: bytes, places: bytes, terms: bytes, suffix: bytes, queue_offset: int, offset: int
+) -> list[int]:
+    """`encode` behind what `writer.out` has. Returns the log offset of each record."""
     source, spots, found, out = In(content), In(places), In(terms), writer.out
+    offset -= out.size
     message = PlainMessage(source)
     offsets: list[int] = []
     index, count = 0, spots.size // PLACE_BYTES
@@ -279,4 +295,4 @@ def encode(
         offsets.append(offset + out.size)
         message.write(writer, queue_offset + index, offset + out.size, suffix)
         index += 1
-    return out.take(), offsets
+    return offsets

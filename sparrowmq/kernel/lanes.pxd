@@ -1,13 +1,13 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from sparrowmq.kernel.batches cimport PlainMessage, Scanner
+from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.records cimport RecordWriter
 from sparrowmq.kernel.string_hash cimport ascii_hash, positive
 
-cdef int _SEND_CODE, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _PARKED_BYTES, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH
+cdef int PLACE_BYTES, TERM_BYTES, _SEND_CODE, _SEND_BATCH_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _MESSAGE_FLAG, _PROPERTIES
 cdef int _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER, _ESCAPE_BYTES, _NAME_END_DIGIT, _VALUE_END_DIGIT, _VALUE_END
 cdef int _CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK, _NEEDED_MEMBERS, _NEEDED_FIELDS
@@ -18,9 +18,9 @@ cdef In _NOTHING
 
 @cython.final
 cdef class SendHeader:
-    cdef int64_t born_ms, flag, opaque, queue_id, sys_flag
+    cdef int64_t born_ms, code, flag, opaque, queue_id, sys_flag
     cdef Py_ssize_t properties_at, properties_end, topic_at, topic_end
-    cdef bint is_one_way
+    cdef bint is_batch, is_one_way
 
     @cython.locals(members=int, name_end=Py_ssize_t, member=int, byte=int)
     cdef bint read(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
@@ -28,7 +28,7 @@ cdef class SendHeader:
     cdef Py_ssize_t _value(self, In source, int member, Py_ssize_t at, Py_ssize_t end) except -2
     @cython.locals(fields=int, letter=int, value_end=Py_ssize_t, byte=int)
     cdef Py_ssize_t _read_fields(self, In source, Py_ssize_t at, Py_ssize_t end) except -2
-    @cython.locals(is_false=bint, number=int64_t)
+    @cython.locals(is_true=bint, number=int64_t)
     cdef bint _is_field_plain(self, In source, int letter, Py_ssize_t at, Py_ssize_t end) except -1
 
 
@@ -51,12 +51,12 @@ cdef class SendLane:
 cdef class Parked:
     cdef bytes _store_host
     cdef Out _answers
-    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t batch_count, count, message_count
     cdef readonly int64_t end
 
-    @cython.locals(answers=Out)
-    cdef int add(self, SendHeader header, int64_t queue_offset, int64_t offset, int64_t end) except -1
-    @cython.locals(answers=In, out=Out, at=Py_ssize_t, begin=Py_ssize_t)
+    @cython.locals(answers=Out, offset=int64_t)
+    cdef int add(self, SendHeader header, int64_t queue_offset, list offsets, int64_t end) except -1
+    @cython.locals(answers=In, out=Out, at=Py_ssize_t, begin=Py_ssize_t, id_at=Py_ssize_t, ids_end=Py_ssize_t)
     cpdef bytes replies(self, int64_t code=*, bytes remark=*, bint has_fields=*)
 
 
@@ -80,6 +80,7 @@ cdef class Lanes:
     cdef bint _has_keys
     cdef Py_ssize_t _max_properties
     cdef dict _lanes
+    cdef tuple _not_plain
     cdef Scanner _scanner
     cdef RecordWriter _writer
     cdef PlainMessage _message
@@ -90,16 +91,26 @@ cdef class Lanes:
     cpdef open_send(self, bytes topic, Py_ssize_t queue_count, Py_ssize_t queue_id, QueueTail queue)
     cpdef close(self)
     @cython.locals(
-        header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, message=PlainMessage, scanner=Scanner,
-        record_at=Py_ssize_t, size=Py_ssize_t, sys_flag=int, offset=int64_t, queue_offset=int64_t,
+        header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, burst_size=Py_ssize_t, offsets=list,
     )
     cpdef bint take(
         self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
     ) except -1
+    @cython.locals(header=SendHeader, sys_flag=int)
+    cdef int _share(self, SendLane lane, bytes born_host) except -1
+    @cython.locals(
+        message=PlainMessage, scanner=Scanner, log=LogTail, burst_size=Py_ssize_t, offset=int64_t, size=int64_t,
+    )
+    cdef list _put_message(self, SendLane lane, QueueTail queue, In source, Py_ssize_t body_at, Py_ssize_t end)
+    @cython.locals(
+        log=LogTail, scanner=Scanner, burst_size=Py_ssize_t, begin=int64_t, places=bytes, terms=bytes, offsets=list,
+        properties=In, found=In, index=Py_ssize_t, count=Py_ssize_t, offset=int64_t, following=int64_t,
+    )
+    cdef list _put_batch(self, SendLane lane, QueueTail queue, bytes content)
     @cython.locals(
         header=SendHeader, out=Out, message=PlainMessage, scanner=Scanner, properties=In, at=Py_ssize_t,
         end=Py_ssize_t, escape_at=Py_ssize_t,
     )
     cdef bint _is_plain(self, In source) except -1
-    @cython.locals(scanner=Scanner, properties=In, keys=KeyHashes, now_ms=int64_t, key_hash=int64_t)
-    cdef int _add_keys(self, SendLane lane, int64_t offset) except -1
+    @cython.locals(scanner=Scanner, keys=KeyHashes, now_ms=int64_t, key_hash=int64_t)
+    cdef int _add_keys(self, SendLane lane, In properties, int64_t offset) except -1

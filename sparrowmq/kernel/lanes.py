@@ -13,19 +13,20 @@ for the separators of properties, which are \\u0001 and \\u0002.
 
 from __future__ import annotations
 
-from sparrowmq.kernel.batches import PlainMessage, Scanner
+from sparrowmq.kernel.batch_layout import PLACE_BYTES, TERM_BYTES
+from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.kernel.string_hash import ascii_hash, positive
 
-SEND_CODE = 310
-_SEND_CODE = SEND_CODE
+SEND_CODE, SEND_BATCH_CODE = 310, 320
+_SEND_CODE, _SEND_BATCH_CODE = SEND_CODE, SEND_BATCH_CODE
+_MAX_BATCH_MESSAGES = 1024  # larger ones are stored in parts
 _ONE_WAY = 2
 _MAX_INT = 0x7FFFFFFF
 _TRANSACTION_BITS = 0x0C
 _SENDER_BITS = 0x703  # of a system flag: the form of the body, several tags
-_PARKED_BYTES = 32
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH = 0x22, 0x2C, 0x3A, 0x7B, 0x7D, 0x5C
 # The letters of a SEND_MESSAGE_V2's fields.
 _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(0x61, 0x68)
@@ -50,11 +51,15 @@ _NOTHING = In(b"")
 
 
 class SendHeader:
-    """The header of a plain SEND_MESSAGE_V2. `read` sets the attributes: places in its bytes, and numbers."""
+    """The header of a plain SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE. `read` sets the attributes: places in its bytes, and
+    numbers.
+    """
 
     __slots__ = (
         "born_ms",
+        "code",
         "flag",
+        "is_batch",
         "is_one_way",
         "opaque",
         "properties_at",
@@ -66,13 +71,13 @@ class SendHeader:
     )
 
     def __init__(self) -> None:
-        self.born_ms = self.flag = self.opaque = self.queue_id = self.sys_flag = 0
+        self.born_ms = self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = 0
         self.properties_at = self.properties_end = self.topic_at = self.topic_end = 0
-        self.is_one_way = False
+        self.is_batch = self.is_one_way = False
 
     def read(self, source: In, at: int, end: int) -> bool:
         """Read the header from `at` to `end`. Returns False if it is not plain."""
-        self.is_one_way = False
+        self.is_batch = self.is_one_way = False
         members = 0
         if end - at < 2 or source.u8(at) != _OPEN:
             return False
@@ -91,6 +96,7 @@ class SendHeader:
             byte = source.u8(at)
             at += 1
             if byte == _CLOSE:
+                self.is_batch = self.is_batch or self.code == _SEND_BATCH_CODE
                 return at == end and members & _NEEDED_MEMBERS == _NEEDED_MEMBERS
             if byte != _COMMA:
                 return False
@@ -107,9 +113,13 @@ class SendHeader:
         number_end = source.text_end(at, end)  # at a quote; other bytes are no digits
         number_end = _digits_end(source, at, number_end)
         number = source.number(at, number_end)
-        if number < 0 or (member == _CODE and number != _SEND_CODE):
+        if number < 0:
             return -1
-        if member == _FLAG:
+        if member == _CODE:
+            if number != _SEND_CODE and number != _SEND_BATCH_CODE:
+                return -1
+            self.code = number
+        elif member == _FLAG:
             if number != 0 and number != _ONE_WAY:
                 return -1
             self.is_one_way = number == _ONE_WAY
@@ -158,8 +168,9 @@ class SendHeader:
             self.properties_at, self.properties_end = at, end
             return True
         if letter in (_UNIT_MODE, _BATCH):
-            is_false = end - at == 5 and source.is_at(b"false", at)
-            return is_false or (letter == _UNIT_MODE and end - at == 4 and source.is_at(b"true", at))
+            is_true = end - at == 4 and source.is_at(b"true", at)
+            self.is_batch = self.is_batch or (is_true and letter == _BATCH)
+            return is_true or (end - at == 5 and source.is_at(b"false", at))
         number = source.number(at, end)
         if letter == _QUEUE_ID:
             self.queue_id = number
@@ -243,27 +254,33 @@ class Parked:
 
     Attributes:
         count: their number, one-way ones included.
+        batch_count: those of them that are SEND_BATCH_MESSAGE.
+        message_count: their messages.
         end: the end of the last message in the log.
     """
 
-    __slots__ = ("_answers", "_store_host", "count", "end")
+    __slots__ = ("_answers", "_store_host", "batch_count", "count", "end", "message_count")
 
     def __init__(self, store_host: bytes) -> None:
         self._store_host = store_host.hex().upper().encode()
         self._answers = Out()
-        self.count = 0
+        self.batch_count = self.count = self.message_count = 0
         self.end = 0
 
-    def add(self, header: SendHeader, queue_offset: int, offset: int, end: int) -> None:
-        """Add a request whose message is at `queue_offset` of its queue and `offset` of the log."""
+    def add(self, header: SendHeader, queue_offset: int, offsets: list[int], end: int) -> None:
+        """Add a request whose first message is at `queue_offset` of its queue. `offsets` are those of the log."""
         self.count += 1
+        self.batch_count += header.code == _SEND_BATCH_CODE
+        self.message_count += len(offsets)
         self.end = end
         if not header.is_one_way:
             answers = self._answers
             answers.i64(header.opaque)
             answers.i64(header.queue_id)
             answers.i64(queue_offset)
-            answers.i64(offset)
+            answers.i64(len(offsets))
+            for offset in offsets:
+                answers.i64(offset)
 
     def replies(self, code: int = 0, remark: bytes = b"", has_fields: bool = True) -> bytes:
         """The frames of the answers with a code, a remark, which is JSON, and where each message is, if it has fields.
@@ -272,14 +289,19 @@ class Parked:
         answers, out = In(self._answers.content()), Out()
         at = 0
         while at < answers.size:
-            begin = out.size
+            begin, id_at = out.size, at + 32
+            ids_end = id_at + 8 * answers.i64(at + 24)
             out.i64(0)
             out.raw(_REPLY_BEGIN)
             out.decimal(code)
             if has_fields:
                 out.raw(_REPLY_ID)
-                out.raw(self._store_host)
-                out.hexadecimal(answers.i64(at + 24))
+                while id_at < ids_end:
+                    out.raw(self._store_host)
+                    out.hexadecimal(answers.i64(id_at))
+                    id_at += 8
+                    if id_at < ids_end:
+                        out.u8(_COMMA)
                 out.raw(_REPLY_QUEUE)
                 out.decimal(answers.i64(at + 8))
                 out.raw(_REPLY_OFFSET)
@@ -294,7 +316,7 @@ class Parked:
             out.raw(_REPLY_END)
             out.put_i32(begin, out.size - begin - 4)
             out.put_i32(begin + 4, out.size - begin - 8)
-            at += _PARKED_BYTES
+            at = ids_end
         return out.take()
 
 
@@ -339,6 +361,7 @@ class Lanes:
         "_log",
         "_max_properties",
         "_message",
+        "_not_plain",
         "_properties",
         "_scanner",
         "_suffix",
@@ -366,6 +389,7 @@ class Lanes:
         self._has_keys = has_keys
         self._max_properties = max_properties
         self._lanes: dict[bytes, SendLane] = {}
+        self._not_plain = not_plain
         self._scanner = Scanner(not_plain)
         self._writer = RecordWriter((b"", 0, 0, 0, bytes(8), 0, store_host, 0, 0), has_crcs, log.burst)
         self._message = PlainMessage(_NOTHING)
@@ -403,29 +427,72 @@ class Lanes:
             return False
         if header.sys_flag & _TRANSACTION_BITS or not self._is_plain(source):
             return False
-        message, scanner, record_at = self._message, self._scanner, log.burst.size
-        message.content, message.body_at, message.body_end, message.flag = source, body_at, end, header.flag
-        message.wait_at = scanner.wait_at
-        sys_flag = header.sys_flag & _SENDER_BITS
-        self._writer.share(lane.topic, header.queue_id, sys_flag, header.born_ms, born_host, log.now_ms)
+        burst_size = log.burst.size
+        self._share(lane, born_host)
         try:
-            message.write(self._writer, queue.next_offset, log.end, self._suffix)
+            if header.is_batch:
+                offsets = self._put_batch(lane, queue, source.slice(body_at, end))
+            else:
+                offsets = self._put_message(lane, queue, source, body_at, end)
         except BaseException:
-            log.burst.cut(record_at)
+            log.burst.cut(burst_size)
             raise
-        finally:
-            message.content = _NOTHING
-        size = log.burst.size - record_at
-        if size > log.limit - log.end:
-            log.burst.cut(record_at)
+        if offsets is None:
+            log.burst.cut(burst_size)
             return False
-        offset, queue_offset = log.end, queue.next_offset
+        parked.add(header, queue.next_offset - len(offsets), offsets, log.end)
+        return True
+
+    def _share(self, lane: SendLane, born_host: bytes) -> None:
+        header = self._header
+        sys_flag = header.sys_flag & _SENDER_BITS
+        self._writer.share(lane.topic, header.queue_id, sys_flag, header.born_ms, born_host, self._log.now_ms)
+
+    def _put_message(self, lane: SendLane, queue: QueueTail, source: In, body_at: int, end: int) -> list[int] | None:
+        """Add the message whose body is from `body_at` to `end`. Returns its offset in the log; None for no room."""
+        message, scanner, log = self._message, self._scanner, self._log
+        burst_size, offset = log.burst.size, log.end
+        message.content, message.body_at, message.body_end, message.flag = source, body_at, end, self._header.flag
+        message.wait_at = scanner.wait_at
+        message.write(self._writer, queue.next_offset, offset, self._suffix)
+        message.content = _NOTHING
+        size = log.burst.size - burst_size
+        if size > log.limit - offset:
+            return None
         log.end = offset + size
         self._entries.add(queue, offset, size, scanner.tags_code)
         if self._has_keys:
-            self._add_keys(lane, offset)
-        parked.add(header, queue_offset, offset, log.end)
-        return True
+            self._add_keys(lane, message.properties, offset)
+        return [offset]
+
+    def _put_batch(self, lane: SendLane, queue: QueueTail, content: bytes) -> list[int] | None:
+        """Add the messages of a batch. Returns their offsets in the log; None if it needs the long way."""
+        log, scanner = self._log, self._scanner
+        burst_size, begin = log.burst.size, log.end
+        try:
+            places = find_places(content)
+        except ValueError:
+            return None
+        if len(places) > _MAX_BATCH_MESSAGES * PLACE_BYTES:
+            return None
+        terms = scan(content, places, self._not_plain, self._max_properties)
+        if terms is None:
+            return None
+        offsets = write(self._writer, content, places, terms, self._suffix, queue.next_offset, begin)
+        if log.burst.size - burst_size > log.limit - begin:
+            return None
+        log.end = begin + log.burst.size - burst_size
+        properties, found = In(content), In(terms)
+        index, count = 0, len(offsets)
+        while index < count:
+            offset = offsets[index]
+            following = offsets[index + 1] if index + 1 < count else log.end
+            scanner.read(found, index * TERM_BYTES)
+            self._entries.add(queue, offset, following - offset, scanner.tags_code)
+            if self._has_keys:
+                self._add_keys(lane, properties, offset)
+            index += 1
+        return offsets
 
     def _is_plain(self, source: In) -> bool:
         """Whether the properties need no long way. They begin behind a separator, so that no place in them is 0."""
@@ -446,9 +513,8 @@ class Lanes:
             return False
         return not scanner.waits_otherwise
 
-    def _add_keys(self, lane: SendLane, offset: int) -> None:
-        scanner, properties = self._scanner, self._message.properties
-        keys, now_ms = self._entries.keys, self._log.now_ms
+    def _add_keys(self, lane: SendLane, properties: In, offset: int) -> None:
+        scanner, keys, now_ms = self._scanner, self._entries.keys, self._log.now_ms
         if scanner.unique_at:
             key_hash = ascii_hash(properties, scanner.unique_at, scanner.unique_end, lane.topic_hash)
             keys.add(positive(key_hash), offset, now_ms)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from sparrowmq.errors import NotSafeInTime
-from sparrowmq.kernel.lanes import SEND_CODE, Lanes, Parked, Sender
+from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Parked, Sender
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import quote
@@ -83,14 +83,14 @@ class PlainSends:
     def _answer(self, session: Session) -> None:
         assert session.sender is not None
         parked, durability = session.sender.take_parked(), self._durability()
-        self._received.value += parked.count
+        self._received.value += parked.message_count
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
         replies, latencies = parked.replies(), self._dispatcher.latencies
         burst = None if latencies is None else Burst(session, latencies)
         if durability.holds(parked.end):
             session.write([replies] if replies else [])
             if burst is not None:
-                burst.count([(SEND_CODE, parked.count)], burst.written)
+                burst.count(_codes(parked), burst.written)
         else:
             session.hold(parked.count)
             durability.when(parked.end, partial(self._answer_later, session, parked, replies, burst))
@@ -104,7 +104,7 @@ class PlainSends:
             code, replies = self._refuse(session, parked, error)
         session.write([replies] if replies else [])
         if burst is not None:
-            burst.count([(SEND_CODE, parked.count)], burst.now(), code)
+            burst.count(_codes(parked), burst.now(), code)
 
     def _refuse(self, session: Session, parked: Parked, error: BaseException) -> tuple[int, bytes]:
         """The code and the answers for messages that were written, and are not as safe as promised."""
@@ -114,3 +114,8 @@ class PlainSends:
         reply = self._dispatcher.reply_to_error(error, Command(SEND_CODE), session)
         remark = b"" if reply.remark is None else quote(reply.remark)
         return reply.code, parked.replies(reply.code, remark, False)
+
+
+def _codes(parked: Parked) -> list[tuple[int, int]]:
+    counts = (SEND_CODE, parked.count - parked.batch_count), (SEND_BATCH_CODE, parked.batch_count)
+    return [(code, count) for code, count in counts if count]

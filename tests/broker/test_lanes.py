@@ -15,12 +15,12 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.errors import SparrowError
 from sparrowmq.kernel.cursor import In
 from sparrowmq.kernel.lanes import Lanes, Parked
-from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.protocol.requests.bodies import TopicConfig
-from sparrowmq.protocol.requests.headers import GetMaxOffset, SendMessageV2
+from sparrowmq.protocol.requests.headers import GetMaxOffset, SendBatchMessage, SendMessageV2
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.frame import FrameReader
@@ -48,7 +48,7 @@ class Way:
     def __init__(self, broker: Broker, has_lanes: bool) -> None:
         self.sends = broker._sends
         self.store = broker.store
-        self.taken = 0
+        self.taken = self.taken_batches = 0
         assert self.sends.lanes is not None
         self._lanes = self.sends.lanes
         if not has_lanes:
@@ -64,13 +64,15 @@ class Way:
             self.store.appender.begin_prepared_burst()
             self.taken += 1
             assert parked.count == 1 and parked.end == self.store.end
+            self.taken_batches += parked.message_count > 1
             return self._plain(parked.replies())
         try:
             [(serializer, header, body)] = FrameReader().feed(frame)
             command = codec.decode(serializer, header, body)
-            if command.code != SendMessageV2.code:
+            kind = {310: SendMessageV2, 320: SendBatchMessage}.get(command.code)
+            if kind is None:
                 return command.code
-            answer = self.sends.send(header_of(SendMessageV2, command.ext, command.fields), body, cast(Any, Sender()))
+            answer = self.sends.send(header_of(kind, command.ext, command.fields), body, cast(Any, Sender()))
             assert isinstance(answer, ReplyWhenDurable)
         except SparrowError as error:
             return type(error), str(error)
@@ -132,6 +134,7 @@ def properties(random: Random) -> str:
 
 def frame(random: Random) -> bytes:
     """A request to send, nearly always as clients send it."""
+    is_batch = random.random() < 0.3
     number = random.choice([0, 1, 7, 1 << 31, -1, 1 << 62, 1 << 70]) if random.random() < 0.05 else None
     fields: dict[str, Any] = {
         "a": "producers",
@@ -145,14 +148,14 @@ def frame(random: Random) -> bytes:
         "i": properties(random),
         "j": random.choice(["0", "0", "0", "1"]),
         "k": random.choice(["false", "true", "1"]),
-        "m": "false",
+        "m": "true" if is_batch and random.random() < 0.8 else "false",
     }
     for name in random.sample(sorted(fields), random.choice([0, 0, 0, 0, 1])):
         fields[name] = random.choice([None, 0, True, "", "007", "+1", "false", "MAY"])
     if random.random() < 0.03:
         fields[random.choice(["n", "l", "z", "AccessKey"])] = random.choice(["false", "3", "name"])
     header: dict[str, Any] = {
-        "code": 310,
+        "code": 320 if is_batch and random.random() < 0.5 else 310,
         "extFields": fields,
         "flag": random.choice([0, 0, 0, 0, 2]),
         "language": "JAVA",
@@ -166,6 +169,12 @@ def frame(random: Random) -> bytes:
     if random.random() < 0.15:
         head = damaged(head, random)
     body = random.randbytes(random.choice([0, 1, 128, 1000]))
+    if is_batch:
+        count = random.choice([1, 2, 32])
+        texts_of_parts = [properties(random).encode("utf-8", "replace") for _ in range(count)]
+        parts = [batch.BatchPart(random.randbytes(9), text, random.choice([0, 7])) for text in texts_of_parts]
+        body = batch.encode(parts)
+        body = damaged(body, random) if random.random() < 0.1 else body
     return (4 + len(head) + len(body)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body
 
 
@@ -202,7 +211,7 @@ async def test_a_lane_stores_and_answers_what_the_long_way_does(tmp_path: Path, 
             sent = frame(random)
             assert short.send(sent) == long.send(sent), sent
         assert short.content() == long.content()
-    assert short.taken > FRAMES * 0.1 and long.taken == 0
+    assert short.taken > FRAMES * 0.1 and short.taken_batches > 10 and long.taken == 0
 
 
 def lanes_of(live: Live) -> Lanes:
@@ -294,3 +303,17 @@ async def test_a_chunk_of_many_sends_is_answered_as_each_of_them(tmp_path: Path)
         counted = live.broker._sends.received_counter.value
     assert offsets == list(range(1, 101)) and counted == 101
     assert bodies[1:] == [b"%d" % number for number in range(len(bodies) - 1)] and len(bodies) > 30
+
+
+async def test_a_batch_that_is_stored_in_parts_takes_the_long_way(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        for count, message_count in ((1024, 1024), (1025, 0)):
+            await live.send(b"first")
+            body = batch.encode([batch.BatchPart(b"", b"")] * count)
+            head = codec.encode_request(send_request(batch=True), 310, 7, len(body))
+            lanes = lanes_of(live)
+            parked = Parked(lanes.store_host)
+            live.broker.store.appender.prepare_burst()
+            lanes.take(In(head + body), 8, len(head), len(head) + len(body), HOST, parked)
+            assert parked.message_count == message_count
+            live.broker.store.appender.begin_prepared_burst()

@@ -161,7 +161,7 @@ def batch_case(random: Random) -> str:
         content += b"".join(number.to_bytes(4, "big", signed=True) for number in head if number < 1 << 31)
         content += body + len(properties).to_bytes(2, "big") + properties
     content = damaged(content, random) if random.random() < 0.4 else content
-    places = outcome(lambda: batches.places(content))
+    places = outcome(lambda: batches.find_places(content))
     found = [places]
     if isinstance(places, bytes):
         found += batch_findings(content, places, random)

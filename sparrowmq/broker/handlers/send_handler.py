@@ -200,6 +200,9 @@ class SendHandler:
         if batches.is_large(places, len(body)):
             return self._send_in_line(common_entry, body, places, self._send_large, False)
         placed = self._writer.put_plain(common_entry, body, places)
+        topic = self._topics.get(header.topic)
+        if placed is not None and topic is not None and self.lanes is not None:
+            self._open_lane(self.lanes, topic, queue_id)
         if placed is None:
             placed = batches.as_one(self._writer.put_batch(_batch_entries(common_entry, body, places)))
         self.received_counter.value += len(placed.offsets)

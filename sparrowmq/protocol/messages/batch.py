@@ -59,7 +59,7 @@ def places(batch: bytes) -> bytes:
     Raises: RemoteProtocolError, sizes contradict each other, or there are no messages or too many.
     """
     try:
-        return kernel.places(batch)
+        return kernel.find_places(batch)
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from None
 
