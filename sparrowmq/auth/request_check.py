@@ -22,6 +22,7 @@ from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
 from sparrowmq.auth.permissions import Peer, TopicAt
 from sparrowmq.errors import AccessDenied, DenialKind
+from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
@@ -42,6 +43,7 @@ class AccountCheck:
         self._topic_at = topic_at
         self._white_by_address: dict[bytes, bool] = {}
         self._senders: dict[str, _Sender] = {}
+        self._lanes: Lanes | None = None  # of signed sends
         files.on_change = self._load_accounts
         self._load_accounts()
         decode_in_one_pass(SignedSend.code, SignedSend)
@@ -100,6 +102,7 @@ class AccountCheck:
         if not sender.key.has_signed_send(values, command.body):
             return False
         peer.principal = sender.account
+        self._open_lane(sender.account, values[TOPIC_AT])
         return True
 
     def _remember_sender(self, account: Account, topic: str) -> None:
@@ -108,6 +111,15 @@ class AccountCheck:
             sender = self._senders[account.access_key] = _Sender(account)
         if len(sender.topics) < _MAX_TOPICS and len(topic) <= MAX_TOPIC_LENGTH:
             sender.topics.add(topic)
+            self._open_lane(account, topic)
+
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Let lanes take the sends of which this check needs the signature alone."""
+        self._lanes = lanes
+
+    def _open_lane(self, account: Account, topic: str) -> None:
+        if self._lanes is not None:
+            self._lanes.open_sender(account.access_key.encode(), topic.encode(), account.key.hmac)
 
     @staticmethod
     def _has_own_address(account: Account, peer: Peer, row: Row) -> bool:
@@ -152,6 +164,11 @@ class Guard:
         first_check = checks[0] if checks else None
         self._accounts = first_check if isinstance(first_check, AccountCheck) else None
         self._other_checks = checks[1:] if self._accounts is not None else checks
+
+    @property
+    def only_accounts(self) -> AccountCheck | None:
+        """The check of accounts, if there is no other one."""
+        return None if self._other_checks else self._accounts
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""

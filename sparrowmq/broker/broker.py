@@ -290,7 +290,7 @@ class Broker:
         dispatcher.hash_next_piece = access.hash_next_piece
         dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
-        self._open_short_way(dispatcher, store, access.guard)
+        self._open_short_way(dispatcher, store, access)
         self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)
         await self._server.start()
@@ -303,9 +303,10 @@ class Broker:
             stack.push_async_callback(self.leave)
         await registration.announced()
 
-    def _open_short_way(self, dispatcher: Dispatcher, store: MessageStore, guard: Guard | None) -> None:
-        """Let plain messages take lanes, where neither accounts nor a master's lead have to be asked."""
-        if guard is not None or self.settings.is_slave:
+    def _open_short_way(self, dispatcher: Dispatcher, store: MessageStore, access: AccessControl) -> None:
+        """Let plain messages take lanes, unless more than accounts or the lead of a master has to be asked."""
+        accounts = access.guard.only_accounts if access.guard is not None else None
+        if self.settings.is_slave or (access.guard is not None and accounts is None):
             return
         sends, quotas, audit = self._sends, self._quotas, dispatcher.audit
         accepts_writes = self.term.accepts_writes if self.term is not None else None
@@ -313,9 +314,12 @@ class Broker:
         def rules() -> object | None:
             if quotas.is_on or (audit is not None and SEND_CODE in audit.codes):
                 return None
-            return sends.lane_rules if accepts_writes is None or accepts_writes() else None
+            may_write = accepts_writes is None or accepts_writes()
+            return (sends.lane_rules, access.rights()) if may_write else None
 
-        lanes = sends.lanes = sends.make_lanes()
+        lanes = sends.make_lanes(needs_signature=accounts is not None)
+        if accounts is not None:
+            accounts.use_lanes(lanes)
         durability = partial(store.durability, True)
         way = PlainSends(lanes, store.appender, durability, rules, sends.received_counter, dispatcher)
         dispatcher.use_short_way(way.admit)

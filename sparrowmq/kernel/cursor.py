@@ -211,6 +211,12 @@ class Out:
             raise IndexError(_BEYOND)
         self._made[at : at + 4] = value.to_bytes(4, "big", signed=True)
 
+    def i32_at(self, at: int) -> int:
+        """The number in four bytes that were made before. Raises: IndexError."""
+        if not 0 <= at <= len(self._made) - 4:
+            raise IndexError(_BEYOND)
+        return int.from_bytes(self._made[at : at + 4], "big", signed=True)
+
     def decimal(self, value: int) -> None:
         """Append the digits of a 64-bit number."""
         self._made += b"%d" % value

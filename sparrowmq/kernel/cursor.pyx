@@ -356,6 +356,11 @@ cdef class Out:
         _put_u32(self._data + at, <unsigned int>(value & 0xFFFFFFFFLL))
         return 0
 
+    cpdef int i32_at(self, Py_ssize_t at) except? -1:
+        if at < 0 or at > self.size - 4:
+            raise IndexError("beyond the end of the bytes")
+        return <int>_u32(self._data + at)
+
     cpdef int decimal(self, int64_t value) except -1:
         cdef unsigned char digits[20]
         cdef int at = 20

@@ -5,9 +5,11 @@ from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, 
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.records cimport RecordWriter
+from sparrowmq.kernel.signing cimport Hmac
 from sparrowmq.kernel.string_hash cimport ascii_hash, positive
 
 cdef int PLACE_BYTES, TERM_BYTES, _SEND_CODE, _SEND_BATCH_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH
+cdef int _ACCESS_KEY, _ONS_CHANNEL, _TOKEN, _SIGNATURE, _SIGNED_FIELDS, _FIRST_LETTER
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _MESSAGE_FLAG, _PROPERTIES
 cdef int _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER, _ESCAPE_BYTES, _NAME_END_DIGIT, _VALUE_END_DIGIT, _VALUE_END
 cdef int _CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK, _NEEDED_MEMBERS, _NEEDED_FIELDS
@@ -20,18 +22,26 @@ cdef In _NOTHING
 cdef class SendHeader:
     cdef int64_t born_ms, code, flag, opaque, queue_id, sys_flag
     cdef Py_ssize_t properties_at, properties_end, topic_at, topic_end
+    cdef Py_ssize_t access_key_at, access_key_end, signature_at, signature_end
+    cdef Out _places
     cdef bint is_batch, is_one_way
 
     @cython.locals(members=int, name_end=Py_ssize_t, member=int, byte=int)
     cdef bint read(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
     @cython.locals(text_end=Py_ssize_t, number_end=Py_ssize_t, number=int64_t)
     cdef Py_ssize_t _value(self, In source, int member, Py_ssize_t at, Py_ssize_t end) except -2
-    @cython.locals(fields=int, letter=int, value_end=Py_ssize_t, byte=int)
+    @cython.locals(fields=int, field=int, name_end=Py_ssize_t, value_end=Py_ssize_t, byte=int)
     cdef Py_ssize_t _read_fields(self, In source, Py_ssize_t at, Py_ssize_t end) except -2
+    @cython.locals(field=int)
+    cdef int _forget_places(self, int fields) except -1
+    @cython.locals(field=int, end=int)
+    cdef int write_signed(self, Out out, In source, In properties) except -1
     @cython.locals(is_true=bint, number=int64_t)
-    cdef bint _is_field_plain(self, In source, int letter, Py_ssize_t at, Py_ssize_t end) except -1
+    cdef bint _is_field_plain(self, In source, int field, Py_ssize_t at, Py_ssize_t end) except -1
 
 
+@cython.locals(size=Py_ssize_t, letter=int)
+cdef int _field(In source, Py_ssize_t at, Py_ssize_t end) except -2
 @cython.locals(size=Py_ssize_t)
 cdef int _member(In source, Py_ssize_t at, Py_ssize_t end) except -1
 cdef Py_ssize_t _text_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
@@ -79,16 +89,19 @@ cdef class Lanes:
     cdef bytes _suffix
     cdef bint _has_keys
     cdef Py_ssize_t _max_properties
-    cdef dict _lanes
+    cdef public bint needs_signature
+    cdef readonly int64_t taken_count
+    cdef dict _lanes, _senders
     cdef tuple _not_plain
     cdef Scanner _scanner
     cdef RecordWriter _writer
     cdef PlainMessage _message
     cdef SendHeader _header
-    cdef Out _properties
+    cdef Out _properties, _signed
 
     @cython.locals(lane=SendLane)
     cpdef open_send(self, bytes topic, Py_ssize_t queue_count, Py_ssize_t queue_id, QueueTail queue)
+    cpdef open_sender(self, bytes access_key, bytes topic, Hmac key)
     cpdef close(self)
     @cython.locals(
         header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, burst_size=Py_ssize_t, offsets=list,
@@ -96,6 +109,8 @@ cdef class Lanes:
     cpdef bint take(
         self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
     ) except -1
+    @cython.locals(header=SendHeader, out=Out, access_key=bytes, key=Hmac)
+    cdef bint _is_signed(self, In source, Py_ssize_t body_at, Py_ssize_t end) except -1
     @cython.locals(header=SendHeader, sys_flag=int)
     cdef int _share(self, SendLane lane, bytes born_host) except -1
     @cython.locals(

@@ -18,6 +18,7 @@ from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, w
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.signing import Hmac
 from sparrowmq.kernel.string_hash import ascii_hash, positive
 
 SEND_CODE, SEND_BATCH_CODE = 310, 320
@@ -28,9 +29,13 @@ _MAX_INT = 0x7FFFFFFF
 _TRANSACTION_BITS = 0x0C
 _SENDER_BITS = 0x703  # of a system flag: the form of the body, several tags
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH = 0x22, 0x2C, 0x3A, 0x7B, 0x7D, 0x5C
-# The letters of a SEND_MESSAGE_V2's fields.
-_GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(0x61, 0x68)
-_MESSAGE_FLAG, _PROPERTIES, _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER = range(0x68, 0x6F)
+# The fields of a SEND_MESSAGE_V2, in the order of their names: four words, then the letters from a to n.
+_ACCESS_KEY, _ONS_CHANNEL, _TOKEN = range(3)
+_GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(3, 10)
+_MESSAGE_FLAG, _PROPERTIES, _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER = range(10, 17)
+_SIGNATURE = 17  # is not signed
+_SIGNED_FIELDS = 17
+_FIRST_LETTER = 0x61
 _ESCAPE = b"\\u000"
 _ESCAPE_BYTES = 6
 _NAME_END_DIGIT, _VALUE_END_DIGIT = 0x31, 0x32
@@ -38,7 +43,7 @@ _VALUE_END = 2
 # Members of a header, and of its extFields, as bits.
 _CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK = 1, 2, 4, 8, 16, 32, 64, 128
 _NEEDED_MEMBERS = 1 | 2 | 16
-_NEEDED_FIELDS = 0xFF  # a to h
+_NEEDED_FIELDS = 0xFF << 3  # a to h
 _REPLY_BEGIN = b'{"code":'
 _REPLY_ID = b',"extFields":{"msgId":"'
 _REPLY_QUEUE = b'","queueId":"'
@@ -56,6 +61,9 @@ class SendHeader:
     """
 
     __slots__ = (
+        "_places",
+        "access_key_at",
+        "access_key_end",
         "born_ms",
         "code",
         "flag",
@@ -65,6 +73,8 @@ class SendHeader:
         "properties_at",
         "properties_end",
         "queue_id",
+        "signature_at",
+        "signature_end",
         "sys_flag",
         "topic_at",
         "topic_end",
@@ -73,6 +83,10 @@ class SendHeader:
     def __init__(self) -> None:
         self.born_ms = self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = 0
         self.properties_at = self.properties_end = self.topic_at = self.topic_end = 0
+        self.access_key_at = self.access_key_end = self.signature_at = self.signature_end = 0
+        self._places = Out()  # of the values, in the order of their names, in which they are signed
+        for _ in range(_SIGNED_FIELDS):
+            self._places.i64(0)
         self.is_batch = self.is_one_way = False
 
     def read(self, source: In, at: int, end: int) -> bool:
@@ -129,60 +143,100 @@ class SendHeader:
 
     def _read_fields(self, source: In, at: int, end: int) -> int:
         """Read extFields, as `_value`."""
-        self.properties_at = self.properties_end = 0
+        self.properties_at = self.properties_end = self.access_key_end = self.signature_end = 0
         fields = 0
         if at >= end or source.u8(at) != _OPEN:
             return -1
         at += 1
         while True:
-            # "x":"value"
-            if end - at < 6 or source.u8(at) != _QUOTE or source.u8(at + 2) != _QUOTE:
+            name_end = _text_end(source, at, end)
+            if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
                 return -1
-            letter = source.u8(at + 1)
-            if letter < _GROUP or letter > _BROKER or source.u8(at + 3) != _COLON:
+            field = _field(source, at + 1, name_end)
+            if field < 0 or fields >> field & 1:
                 return -1
-            if fields >> letter - _GROUP & 1:
+            fields |= 1 << field
+            at = name_end + 2
+            value_end = _properties_end(source, at, end) if field == _PROPERTIES else _text_end(source, at, end)
+            if value_end < 0 or not self._is_field_plain(source, field, at + 1, value_end):
                 return -1
-            fields |= 1 << letter - _GROUP
-            at += 4
-            value_end = _properties_end(source, at, end) if letter == _PROPERTIES else _text_end(source, at, end)
-            if value_end < 0 or not self._is_field_plain(source, letter, at + 1, value_end):
-                return -1
+            if field != _SIGNATURE:
+                self._places.put_i32(field * 8, at + 1)
+                self._places.put_i32(field * 8 + 4, value_end)
             at = value_end + 1
             if at >= end:
                 return -1
             byte = source.u8(at)
             at += 1
             if byte == _CLOSE:
+                self._forget_places(fields)
                 return at if fields & _NEEDED_FIELDS == _NEEDED_FIELDS else -1
             if byte != _COMMA:
                 return -1
 
-    def _is_field_plain(self, source: In, letter: int, at: int, end: int) -> bool:
-        if letter in (_GROUP, _DEFAULT_TOPIC, _BROKER):
+    def _forget_places(self, fields: int) -> None:
+        """Forget the places of fields that are not among these."""
+        for field in range(_SIGNED_FIELDS):
+            if not fields >> field & 1:
+                self._places.put_i32(field * 8 + 4, 0)
+
+    def write_signed(self, out: Out, source: In, properties: In) -> None:
+        """Write the values of all fields but the signature, in the order of their names."""
+        for field in range(_SIGNED_FIELDS):
+            end = self._places.i32_at(field * 8 + 4)
+            if field == _PROPERTIES:
+                out.copy(properties, 1, properties.size)
+            elif end > 0:
+                out.copy(source, self._places.i32_at(field * 8), end)
+
+    def _is_field_plain(self, source: In, field: int, at: int, end: int) -> bool:
+        if field in (_GROUP, _DEFAULT_TOPIC, _BROKER, _ONS_CHANNEL, _TOKEN):
             return True
-        if letter == _TOPIC:
+        if field == _ACCESS_KEY:
+            self.access_key_at, self.access_key_end = at, end
+            return True
+        if field == _SIGNATURE:
+            self.signature_at, self.signature_end = at, end
+            return True
+        if field == _TOPIC:
             self.topic_at, self.topic_end = at, end
             return True
-        if letter == _PROPERTIES:
+        if field == _PROPERTIES:
             self.properties_at, self.properties_end = at, end
             return True
-        if letter in (_UNIT_MODE, _BATCH):
+        if field in (_UNIT_MODE, _BATCH):
             is_true = end - at == 4 and source.is_at(b"true", at)
-            self.is_batch = self.is_batch or (is_true and letter == _BATCH)
+            self.is_batch = self.is_batch or (is_true and field == _BATCH)
             return is_true or (end - at == 5 and source.is_at(b"false", at))
         number = source.number(at, end)
-        if letter == _QUEUE_ID:
+        if field == _QUEUE_ID:
             self.queue_id = number
-        elif letter == _SYS_FLAG:
+        elif field == _SYS_FLAG:
             self.sys_flag = number
-        elif letter == _BORN_MS:
+        elif field == _BORN_MS:
             self.born_ms = number
-        elif letter == _MESSAGE_FLAG:
+        elif field == _MESSAGE_FLAG:
             self.flag = number
-        elif letter == _TRIES:
+        elif field == _TRIES:
             return number == 0  # a new message
         return number >= 0
+
+
+def _field(source: In, at: int, end: int) -> int:
+    """The field with the name from `at` to `end`; -1 for others."""
+    size = end - at
+    if size == 1:
+        letter = source.u8(at) - _FIRST_LETTER
+        return _GROUP + letter if 0 <= letter <= _BROKER - _GROUP else -1
+    if size == 9:
+        if source.is_at(b"AccessKey", at):
+            return _ACCESS_KEY
+        return _SIGNATURE if source.is_at(b"Signature", at) else -1
+    if size == 10:
+        return _ONS_CHANNEL if source.is_at(b"OnsChannel", at) else -1
+    if size == 13:
+        return _TOKEN if source.is_at(b"SecurityToken", at) else -1
+    return -1
 
 
 def _member(source: In, at: int, end: int) -> int:
@@ -351,6 +405,10 @@ class Lanes:
         has_crcs: whether records end with a property CRC.
         has_keys: whether there is an index.
         max_properties: the most bytes of properties.
+
+    Attributes:
+        needs_signature: whether only what an account signed may take a lane.
+        taken_count: the requests that lanes took.
     """
 
     __slots__ = (
@@ -364,10 +422,14 @@ class Lanes:
         "_not_plain",
         "_properties",
         "_scanner",
+        "_senders",
+        "_signed",
         "_suffix",
         "_writer",
         "max_body_bytes",
+        "needs_signature",
         "store_host",
+        "taken_count",
     )
 
     def __init__(
@@ -388,13 +450,17 @@ class Lanes:
         self._suffix = suffix
         self._has_keys = has_keys
         self._max_properties = max_properties
+        self.needs_signature = False
+        self.taken_count = 0
         self._lanes: dict[bytes, SendLane] = {}
+        self._senders: dict[tuple[bytes, bytes], Hmac] = {}  # by access key and topic
         self._not_plain = not_plain
         self._scanner = Scanner(not_plain)
         self._writer = RecordWriter((b"", 0, 0, 0, bytes(8), 0, store_host, 0, 0), has_crcs, log.burst)
         self._message = PlainMessage(_NOTHING)
         self._header = SendHeader()
         self._properties = Out()
+        self._signed = Out()
 
     def open_send(self, topic: bytes, queue_count: int, queue_id: int, queue: QueueTail) -> None:
         """Let plain messages to a queue of a topic take the short way."""
@@ -404,9 +470,14 @@ class Lanes:
         if queue_id < queue_count:
             lane.queues[queue_id] = queue
 
+    def open_sender(self, access_key: bytes, topic: bytes, key: Hmac) -> None:
+        """Let an account send to a topic with its signature alone."""
+        self._senders[access_key, topic] = key
+
     def close(self) -> None:
         """Close all lanes, as a rule has changed. The next message of each topic takes the long way."""
         self._lanes.clear()
+        self._senders.clear()
 
     @property
     def open_count(self) -> int:
@@ -427,6 +498,8 @@ class Lanes:
             return False
         if header.sys_flag & _TRANSACTION_BITS or not self._is_plain(source):
             return False
+        if self.needs_signature and not self._is_signed(source, body_at, end):
+            return False
         burst_size = log.burst.size
         self._share(lane, born_host)
         try:
@@ -440,8 +513,23 @@ class Lanes:
         if offsets is None:
             log.burst.cut(burst_size)
             return False
+        self.taken_count += 1
         parked.add(header, queue.next_offset - len(offsets), offsets, log.end)
         return True
+
+    def _is_signed(self, source: In, body_at: int, end: int) -> bool:
+        """Whether an account signed the request that may send to its topic."""
+        header, out = self._header, self._signed
+        if header.access_key_end == 0 or header.signature_end == 0:
+            return False
+        access_key = source.slice(header.access_key_at, header.access_key_end)
+        key = self._senders.get((access_key, source.slice(header.topic_at, header.topic_end)))
+        if key is None:
+            return False
+        out.cut(0)
+        header.write_signed(out, source, self._message.properties)
+        out.copy(source, body_at, end)
+        return key.has_signed(out.content(), source.slice(header.signature_at, header.signature_end))
 
     def _share(self, lane: SendLane, born_host: bytes) -> None:
         header = self._header

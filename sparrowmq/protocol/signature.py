@@ -14,14 +14,14 @@ Source: AclClientRPCHook, AclUtils and PlainAccessValidator, Java 4.9.8; Default
 from __future__ import annotations
 
 import hashlib
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
-from hmac import compare_digest as _is_same
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
-from librt.base64 import b64encode
 
+from sparrowmq.kernel.signing import Hmac, is_same
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.connection import Sign
 
@@ -38,40 +38,31 @@ values_of_send: Final = msgspec.structs.astuple
 TOPIC_AT: Final = 1
 ACCESS_KEY_AT: Final = 15
 _SIGNATURE_AT: Final = 18
-# The methods of a hash, looked up once: each request calls six of them.
-_Hash: Final = type(hashlib.sha1())
-_copy: Final = _Hash.copy
-_update: Final = _Hash.update
-_digest: Final = _Hash.digest
-
 Buffer = bytes | bytearray | memoryview
 
 
 class SigningKey:
-    """A secret key for many signatures: HMAC hashes the key once, not for each request.
+    """A secret key for many signatures."""
 
-    `hmac.copy` does the same in twice the time.
-    """
-
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("hmac",)
 
     def __init__(self, secret_key: str) -> None:
         key = secret_key.encode()
         if len(key) > _BLOCK_BYTES:
             key = hashlib.sha1(key).digest()
         key = key.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha1(bytes(byte ^ 0x36 for byte in key))
-        self._outer = hashlib.sha1(bytes(byte ^ 0x5C for byte in key))
+        pads = [hashlib.sha1(bytes(byte ^ pad for byte in key)) for pad in (0x36, 0x5C)]
+        self.hmac = Hmac(*pads)
 
     def sign(self, signed_content: bytes) -> str:
-        return self._signature(signed_content).decode()
+        return self.hmac.sign(signed_content).decode()
 
     def has_signed_request(self, request: Command, fields: Mapping[str, str]) -> bool:
         """`has_signed`, for a request with these extFields that may have a digest already."""
         digest = request.digest
         if isinstance(digest, BodyDigest) and digest.key is self:
             signature = fields.get(SIGNATURE, "")
-            return signature.isascii() and _is_same(b64encode(digest.value), signature.encode())
+            return signature.isascii() and is_same(b2a_base64(digest.value, newline=False), signature.encode())
         return self.has_signed(fields, request.body)
 
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
@@ -94,31 +85,11 @@ class SigningKey:
 
     def has_signed_in_hex(self, signed_content: bytes, signature: str) -> bool:
         """Whether this key signed the content, with the signature in hexadecimal digits of either case."""
-        return signature.isascii() and _is_same(self._digest_of(signed_content).hex(), signature.lower())
+        digits = self.hmac.digest(signed_content).hex().encode()
+        return signature.isascii() and is_same(digits, signature.lower().encode())
 
     def _is_signature(self, signature: str, signed_content: bytes) -> bool:
-        return signature.isascii() and _is_same(self._signature(signed_content), signature.encode())
-
-    def _signature(self, signed_content: bytes) -> bytes:
-        return b64encode(self._digest_of(signed_content))
-
-    def _digest_of(self, signed_content: bytes) -> bytes:
-        inner, outer = _copy(self._inner), _copy(self._outer)
-        _update(inner, signed_content)
-        _update(outer, _digest(inner))
-        return _digest(outer)
-
-    def begin_hash(self, prefix: bytes) -> Any:
-        """Return the unfinished hash of a content that begins so."""
-        inner = _copy(self._inner)
-        _update(inner, prefix)
-        return inner
-
-    def finish_hash(self, unfinished_hash: Any) -> bytes:
-        """Return the digest of the content in a hash that was begun."""
-        outer = _copy(self._outer)
-        _update(outer, _digest(unfinished_hash))
-        return _digest(outer)
+        return signature.isascii() and self.hmac.has_signed(signed_content, signature.encode())
 
 
 class LargeBodies:
@@ -150,16 +121,16 @@ class BodyDigest:
         self.key = key  # of the account that the request names
         self.value = b""  # the digest, once all of the body is hashed; empty before
         self._body = memoryview(body)
-        self._unfinished_hash = key.begin_hash(content(fields, b""))
+        self._unfinished_hash = key.hmac.begin(content(fields, b""))
         self._position = 0
 
     def hash_next_piece(self) -> bool:
         end = self._position + LARGE_BODY_BYTES
-        _update(self._unfinished_hash, self._body[self._position : end])
+        self._unfinished_hash.update(self._body[self._position : end])
         self._position = end
         if end < len(self._body):
             return False
-        self.value = self.key.finish_hash(self._unfinished_hash)
+        self.value = self.key.hmac.finish(self._unfinished_hash)
         return True
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -12,19 +13,25 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import AccessDenied, SparrowError
 from sparrowmq.kernel.cursor import In
 from sparrowmq.kernel.lanes import Lanes, Parked
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.names import STATE_TOPIC
-from sparrowmq.protocol.requests.admin_headers import DeleteTopic
+from sparrowmq.protocol.requests.admin_headers import DeleteAclConfig, DeleteTopic
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import GetMaxOffset, SendBatchMessage, SendMessageV2
+from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.remoting.handler import ReplyWhenDurable
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session
+from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.live import Live, live_broker, send_request
 from tests.broker.test_setting_changes import change
 
@@ -282,12 +289,75 @@ async def test_a_rule_that_changes_closes_every_lane(
         assert not await lane_is_open(live)
 
 
-async def test_where_accounts_decide_nothing_takes_the_short_way(tmp_path: Path) -> None:
+@asynccontextmanager
+async def signed_sessions(tmp_path: Path) -> AsyncIterator[tuple[Live, list[Session]]]:
+    """A broker with accounts, and connections of a user who may send to topicB, an administrator and a stranger."""
     file = tmp_path / "plain_acl.yml"
-    file.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
-    async with live_broker(tmp_path / "store", acl=True, acl_file=file) as live:
-        await live.send()
-        assert live.broker._sends.lanes is None
+    file.write_text(SAMPLE)
+    pools = [Pool(SystemClock(), sign=signer(*who)) for who in (USER, ADMIN, (USER[0], "guessed1"))]
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
+        try:
+            yield live, [await pool.session(live.broker.address) for pool in pools]
+        finally:
+            for pool in pools:
+                pool.close()
+
+
+async def test_a_signed_send_takes_a_lane_and_one_with_another_signature_none(tmp_path: Path) -> None:
+    async with signed_sessions(tmp_path) as (live, [user, _, stranger]):
+        lanes = lanes_of(live)
+        for number in range(20):
+            answer = await user.call(send_request("topicB", properties={"KEYS": "k", "WAIT": "true"}), b"body")
+            assert answer.header.queue_offset == number
+        assert (
+            lanes.taken_count == 18 and lanes.needs_signature
+        )  # all but the first of the connection, and of the topic
+        with pytest.raises(AccessDenied, match="signature"):
+            for _ in range(3):
+                await stranger.call(send_request("topicB"), b"body")
+        with pytest.raises(AccessDenied, match="topicA"):
+            await user.call(send_request("topicA"), b"body")
+        with pytest.raises(AccessDenied):
+            await live.session.call(send_request("topicB"), b"body")
+        assert lanes.taken_count == 18
+
+
+@pytest.mark.parametrize("changed", ["body", "topic", "properties", "queue", "access key", "signature"])
+async def test_whatever_changes_on_the_way_is_refused(tmp_path: Path, changed: str) -> None:
+    """A frame that somebody changed after it was signed takes no lane."""
+    async with signed_sessions(tmp_path) as (live, [user, *_]):
+        for _ in range(3):
+            await user.call(send_request("topicB"), b"body")
+        lanes, sent = lanes_of(live), send_request("topicB", properties={"KEYS": "k"})
+        sender: Connection[None] = Connection(sign=signer(*USER))
+        frame = sender.request(sent, b"body", None)[1] + b"body"
+        parts = {
+            "body": b"body",
+            "topic": b"topicB",
+            "properties": b"\\u0001k",
+            "queue": b'"e":"0"',
+            "access key": b"RocketMQ",
+        }
+        part = parts.get(changed, frame[frame.index(b'Signature":"') + 12 :][:8])
+        for other, is_taken in ((part[:-1] + bytes([part[-1] ^ 1]), False), (part, True)):
+            received = frame.replace(part, other)
+            assert len(received) == len(frame)
+            live.broker.store.appender.prepare_burst()
+            head = int.from_bytes(frame[4:8], "big")
+            assert lanes.take(In(received), 8, 8 + head, len(frame), HOST, Parked(lanes.store_host)) == is_taken
+            live.broker.store.appender.begin_prepared_burst()
+
+
+async def test_an_account_that_is_deleted_has_no_lane(tmp_path: Path) -> None:
+    async with signed_sessions(tmp_path) as (live, [user, admin, _]):
+        for _ in range(4):
+            await user.call(send_request("topicB"), b"body")
+        taken = lanes_of(live).taken_count
+        assert taken > 0
+        await admin.call(DeleteAclConfig(USER[0]))
+        with pytest.raises(AccessDenied):
+            await user.call(send_request("topicB"), b"body")
+        assert lanes_of(live).taken_count == taken
 
 
 async def test_a_chunk_of_many_sends_is_answered_as_each_of_them(tmp_path: Path) -> None:

@@ -139,15 +139,18 @@ class SendHandler:
             self.on_request_message(name, properties, peer)
         msg_id = self._offset_ids.text(placed.offset)
         reply: ReplyHeader = StoredReply(msg_id, queue_id, placed.queue_offset)
-        if self.lanes is not None and type(header) is SendMessageV2 and entry.topic == name:
+        if self.lanes is not None and isinstance(header, SendMessageV2) and entry.topic == name:
             self._open_lane(self.lanes, topic, queue_id)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
-    def make_lanes(self) -> Lanes:
-        return self._writer.lanes([Property.REPLY_TO_CLIENT])
+    def make_lanes(self, *, needs_signature: bool) -> Lanes:
+        """Make the lanes that this handler opens."""
+        self.lanes = self._writer.lanes([Property.REPLY_TO_CLIENT])
+        self.lanes.needs_signature = needs_signature
+        return self.lanes
 
     def _open_lane(self, lanes: Lanes, topic: TopicConfig, queue_id: int) -> None:
         """Let the next plain messages to this queue take the short way."""
