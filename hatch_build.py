@@ -30,6 +30,13 @@ class CompiledWheel(BuildHookInterface[Any]):
                 if path.name != "lock":
                     build_data["force_include"][str(path)] = path.relative_to(self.root).as_posix()
 
+    def dependencies(self) -> list[str]:
+        """The packages that the build needs besides those of pyproject.toml: a C compiler, where there is none."""
+        sys.path.insert(0, self.root)
+        from tools import kernel as building
+
+        return [] if os.environ.get("SPARROWMQ_KERNEL") == "plain" else building.packages()
+
     def _build_kernel(self) -> bool:
         from tools import kernel as building  # isort: skip, it can be imported before the kernel is built
         from sparrowmq import kernel

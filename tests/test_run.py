@@ -126,6 +126,7 @@ def installed(run, monkeypatch, tmp_path) -> list[list[str]]:
     for name in ("build.txt", *(f"{packages}.txt" for packages in run.PACKAGES)):
         (tmp_path / name).write_text("one==1.0\n")
     monkeypatch.setattr(run, "installer", lambda: (["uv", "pip", "install"], {}))
+    monkeypatch.setattr(run, "answer", lambda *_command: "")
     monkeypatch.setattr(run, "execute", lambda command, environment: commands.append(command))
     return commands
 
@@ -141,6 +142,12 @@ def test_setup_is_done_again_only_when_a_lock_changed(run, installed):
     (run.REQUIREMENTS / "demo.txt").write_text("other==1.0")
     run.setup("demo")
     assert len(installed) == 6
+
+
+def test_setup_installs_a_compiler_where_there_is_none(run, installed, monkeypatch):
+    monkeypatch.setattr(run, "answer", lambda *_command: "ziglang")
+    run.setup("demo")
+    assert [command[-1].rpartition("/")[2] for command in installed[:3]] == ["build.txt", "compiler.txt", "demo.txt"]
 
 
 def test_a_verb_installs_its_own_packages_only(run, installed):

@@ -28,6 +28,7 @@ BESIDE = (
     *(
         ".ci",
         ".dockerignore",
+        ".github",
         ".gitignore",
         "run",
         "hatch_build.py",

@@ -1,7 +1,8 @@
 """Build the compiled form of sparrowmq/kernel/, if its sources have changed: `python -m tools.kernel`.
 
-It takes some seconds, and needs a C compiler and Python's headers. Without them the sources run as they are, and it
-says so. `./run` calls it before each verb, and the build of a wheel does (hatch_build.py).
+It takes some seconds, and needs a C compiler and Python's headers. The package ziglang is a compiler, too: `./run` and
+the build of a wheel (hatch_build.py) install it where there is no other. Without them the sources run as they are, and
+it says so. `./run` calls it before each verb, and the build of a wheel does.
 
     python -m tools.kernel --sanitize FOLDER    build it into FOLDER with AddressSanitizer and UBSan, for tests
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib.util
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -32,14 +35,18 @@ if _WANTED is not None:
 DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "nonecheck": True, "annotation_typing": False}
 FLAGS: Final = ("-O2", "-g0", "-w", "-fvisibility=hidden")
 SANITIZED: Final = ("-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+ZIG: Final = "ziglang"  # Clang with all that it needs, as a package for Python
 PLAIN: Final = "the kernel runs as plain Python, a tenth as fast"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sanitize", metavar="FOLDER")
+    parser.add_argument("--packages", action="store_true", help="show the packages that building it needs besides")
     options = parser.parse_args(arguments)
-    if options.sanitize:
+    if options.packages:
+        print(*packages())
+    elif options.sanitize:
         Path(options.sanitize).mkdir(parents=True, exist_ok=True)
         build(Path(options.sanitize), SANITIZED)
     elif not kernel.is_built() and (problem := try_to_build()) is not None:
@@ -69,12 +76,33 @@ def try_to_build() -> str | None:
 
 def what_is_missing() -> str | None:
     """What a compiler lacks here."""
-    compiler = os.environ.get("CC") or (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        return f"there is no C compiler {compiler} (Debian, Ubuntu: gcc)"
-    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+    if not has_headers():
         return "Python's headers are not installed (Debian, Ubuntu: python3-dev)"
+    if compiler() is None:
+        return f"there is no C compiler {_own_compiler()} (Debian, Ubuntu: gcc; elsewhere the Python package {ZIG})"
     return None
+
+
+def packages() -> list[str]:
+    """The packages that a build needs here besides: a C compiler, if there is none. That of CC is not replaced."""
+    return [ZIG] if has_headers() and "CC" not in os.environ and shutil.which(_own_compiler()) is None else []
+
+
+def has_headers() -> bool:
+    return Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+
+
+def compiler() -> str | None:
+    """The command of the C compiler: this Python's own, else that of the package ziglang. None without both."""
+    if shutil.which(_own_compiler()) is not None:
+        return os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if packages() and importlib.util.find_spec(ZIG) is not None:
+        return f"{shlex.quote(sys.executable)} -m {ZIG} cc"
+    return None
+
+
+def _own_compiler() -> str:
+    return (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
 def build(target: Path, flags: Sequence[str]) -> None:
@@ -92,8 +120,10 @@ def build(target: Path, flags: Sequence[str]) -> None:
         # A copy: the compiler of Cython asks for names from the folder that holds the package.
         shutil.copytree(kernel.SOURCES, Path(folder, "sparrowmq", "kernel"), ignore=shutil.ignore_patterns("compiled"))
         Path(folder, "sparrowmq", "__init__.py").touch()
-        before = Path.cwd()
+        before, own_compiler = Path.cwd(), os.environ.get("CC")
         os.chdir(folder)
+        if packages():
+            os.environ["CC"] = str(compiler())  # setuptools reads it
         try:
             extensions = [
                 Extension(
@@ -117,6 +147,8 @@ def build(target: Path, flags: Sequence[str]) -> None:
                 (target / "copied").replace(target / path.name)
         finally:
             os.chdir(before)
+            if own_compiler is None:
+                os.environ.pop("CC", None)
 
 
 if __name__ == "__main__":

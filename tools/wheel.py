@@ -1,10 +1,11 @@
 """`./run wheel`: wheels in dist/: the pure one, good anywhere, and one with the compiled kernel for each Python found.
 
-    ./run wheel                      CPython 3.11, 3.12 and 3.13, as far as they are on the PATH or known to pyenv
+    ./run wheel                      CPython 3.11 to 3.14, as far as they are on the PATH or known to pyenv
     ./run wheel /opt/python3.12      these instead
 
 Each compiled one is built from the source distribution in a folder and an environment of its own, whose packages
-requirements/build.txt locks: nothing that lies about here gets into it, and nothing stays behind.
+requirements/build.txt locks: nothing that lies about here gets into it, and nothing stays behind. Each wheel is tried:
+its kernel encodes a record. .github/workflows/wheels.yml makes those of all platforms.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,8 +24,18 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
 LOCK: Final = ROOT / "requirements" / "build.txt"
-MINORS: Final = (11, 12, 13)
-COMPILED: Final = {"SPARROWMQ_KERNEL": "compiled"}
+MINORS: Final = (11, 12, 13, 14)
+# A wheel need not be installed for it: the kernel imports nothing that is not in the wheel.
+TRIAL: Final = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from sparrowmq import kernel
+from sparrowmq.kernel import records
+shared = b"Orders", 0, 0, 0, bytes(8), 0, bytes(8), 0, 0
+assert records.check(records.encode(shared, 0, 0, 0, b"body", b"", True)) is None
+assert records.__file__.startswith(sys.argv[1])
+print("compiled" if kernel.is_compiled() else "plain")
+"""
 
 
 def main(given: Sequence[str]) -> int:
@@ -32,7 +44,7 @@ def main(given: Sequence[str]) -> int:
     found = list(given) or pythons()
     with tempfile.TemporaryDirectory() as folder:
         built = [
-            hatch(sys.executable, ROOT, "wheel", DIST, {"SPARROWMQ_KERNEL": "plain"}),
+            wheel(sys.executable, ROOT, sys.executable, "plain"),
             hatch(sys.executable, ROOT, "sdist", Path(folder)),
         ]
         built += [compiled(python, Path(folder)) for python in found if all(built)]
@@ -93,8 +105,31 @@ def compiled(python: str, folder: Path) -> bool:
     return (
         succeeds([python, "-m", "venv", str(venv)])
         and succeeds(install)
-        and hatch(str(venv / "bin" / "python"), source, "wheel", DIST, COMPILED)
+        and wheel(str(venv / "bin" / "python"), source, python, "compiled")
     )
+
+
+def wheel(builder: str, source: Path, python: str, form: str) -> bool:
+    """Build a wheel, try it with `python`, and put it into DIST; returns whether all went well."""
+    with tempfile.TemporaryDirectory() as folder:
+        if not hatch(builder, source, "wheel", Path(folder), {"SPARROWMQ_KERNEL": form}):
+            return False
+        (built,) = Path(folder).glob("*.whl")
+        if (found := try_wheel(python, built)) != form:
+            print(f"{built.name} does not work with {python}: {found}", file=sys.stderr)
+            return False
+        shutil.move(built, DIST / built.name)
+        return True
+
+
+def try_wheel(python: str, path: Path) -> str:
+    """Load the kernel out of a wheel, and use it; returns which form runs, or what went wrong."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+        clean = {name: value for name, value in os.environ.items() if name != "SPARROWMQ_KERNEL"}
+        command = [python, "-I", "-S", "-c", TRIAL, folder]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=clean)
+        return done.stdout.strip() if done.returncode == 0 else done.stderr
 
 
 def hatch(python: str, source: Path, target: str, out: Path, environment: Mapping[str, str] | None = None) -> bool:

@@ -26,6 +26,7 @@ from typing import Final
 
 import click
 
+from sparrowmq import kernel
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
     CLUSTER_OPTION,
@@ -94,11 +95,23 @@ def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verb
 
 
 def _check_this_machine() -> list[Finding]:
+    return [_check_open_files(), _check_kernel()]
+
+
+def _check_open_files() -> Finding:
     files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
     if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
         mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"
-        return [Finding(Verdict.WARNING, f"a broker started here may open {files} files only", check, mend)]
-    return [Finding(Verdict.OK, "as many files may be open as a broker needs", check)]
+        return Finding(Verdict.WARNING, f"a broker started here may open {files} files only", check, mend)
+    return Finding(Verdict.OK, "as many files may be open as a broker needs", check)
+
+
+def _check_kernel() -> Finding:
+    check = "sparrowmq version"
+    if kernel.is_compiled():
+        return Finding(Verdict.OK, "the kernel of a broker started here is compiled", check)
+    mend = "install a C compiler and Python's headers (Debian, Ubuntu: gcc, python3-dev), then sparrowmq again"
+    return Finding(Verdict.WARNING, "the kernel of a broker started here is plain Python, a tenth as fast", check, mend)
 
 
 def _print_findings(findings: list[Finding], verbose: bool) -> None:

@@ -69,6 +69,17 @@ def test_without_a_compiler_it_says_what_to_install(tree):
     assert is_compiled_in(tree) == "False"
 
 
+def test_without_a_compiler_the_package_that_is_one_is_asked_for(tree, tmp_path):
+    shutil.copytree(ROOT / "tools", tree / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    ask = ("-m", "tools.kernel", "--packages")
+    assert python(*ask, tree=tree, PATH=str(tmp_path)).stdout.split() == (
+        [building.ZIG] if building.has_headers() else []
+    )
+    assert python(*ask, tree=tree, PATH=str(tmp_path), CC="mine").stdout.split() == []
+    if building.what_is_missing() is None:
+        assert python(*ask, tree=tree).stdout.split() == []
+
+
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("seed", range(3))
 def test_both_forms_say_the_same_of_records_sound_and_damaged(seed):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from importlib.metadata import Distribution, distribution
@@ -87,22 +88,22 @@ def test_a_wheel_of_this_platform_has_the_compiled_kernel(tmp_path):
     assert wheel.hatch(sys.executable, wheel.ROOT, "wheel", tmp_path, {"SPARROWMQ_KERNEL": "compiled"})
     (built,) = tmp_path.glob("*.whl")
     assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in built.name
-    with zipfile.ZipFile(built) as archive:
-        archive.extractall(tmp_path / "unpacked")
-    path = f"import sys; sys.path.insert(0, {str(tmp_path / 'unpacked')!r})"
-    program = f"{path}; from sparrowmq.kernel import cursor; print(cursor.__file__)"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            program,
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.startswith(str(tmp_path)) and not done.stdout.endswith(".py\n"), done.stderr
+    assert wheel.try_wheel(sys.executable, built) == "compiled"
+
+
+def test_wheel_that_does_not_work_is_found(pure, tmp_path):
+    assert wheel.try_wheel(sys.executable, pure) == "plain"
+    broken = tmp_path / pure.name
+    with zipfile.ZipFile(pure) as archive, zipfile.ZipFile(broken, "w") as less:
+        for name in archive.namelist():
+            if name != "sparrowmq/kernel/records.py":
+                less.writestr(name, archive.read(name))
+    assert "ImportError" in wheel.try_wheel(sys.executable, broken)
+
+
+def test_workflow_makes_wheels_of_every_python_that_run_wheel_makes():
+    project = tomllib.loads((wheel.ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["cibuildwheel"]["build"] == [f"cp3{minor}-*" for minor in wheel.MINORS]
 
 
 def test_the_base_install_sends_and_consumes(site, tmp_path):
