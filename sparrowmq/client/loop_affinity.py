@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
+from sparrowmq.kernel.messages import HomeThread
 
 C = TypeVar("C", bound=type)
 running_loop: Final = asyncio._get_running_loop  # None without a loop
@@ -30,19 +31,19 @@ _NO_THREAD: Final = -1
 _NO_LOOP: Final = cast(asyncio.AbstractEventLoop, object())
 
 
-class LoopAffinity:
+class LoopAffinity(HomeThread):
     """The loop of one client.
 
     Attributes:
         loop: the event loop in which the client was entered.
-        thread: the thread of the loop; no thread's number before it was entered, and in a forked child.
+        thread: that of the loop; no thread's number before it was entered, and in a forked child.
     """
 
-    __slots__ = ("__weakref__", "_process", "_was_left", "loop", "thread")
+    __slots__ = ("__weakref__", "_process", "_was_left", "loop")
 
     def __init__(self) -> None:
+        super().__init__()
         self.loop = _NO_LOOP
-        self.thread = _NO_THREAD
         self._process = os.getpid()
         self._was_left = False
 

@@ -19,6 +19,7 @@ cdef class In:
     cpdef int i32(self, Py_ssize_t at) except? -1
     cpdef int64_t i64(self, Py_ssize_t at) except? -1
     cpdef bytes slice(self, Py_ssize_t at, Py_ssize_t end)
+    cpdef bytes without(self, Py_ssize_t at, Py_ssize_t from_, Py_ssize_t to, Py_ssize_t end)
     cpdef unsigned int crc(self, Py_ssize_t at, Py_ssize_t end) except? 1
     cpdef bint is_at(self, bytes text, Py_ssize_t at) except -1
     cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1

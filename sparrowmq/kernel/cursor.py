@@ -59,6 +59,10 @@ class In:
         self._checked(at, end - at)
         return self._bytes[at:end]
 
+    def without(self, at: int, from_: int, to: int, end: int) -> bytes:
+        """A copy of the bytes from `at` to `end`, without those from `from_` to `to`."""
+        return self.slice(at, from_) + self.slice(to, end)
+
     def crc(self, at: int, end: int) -> int:
         """The CRC-32 of the bytes from `at` to `end`, as in zlib."""
         return crc32(self.slice(at, end))

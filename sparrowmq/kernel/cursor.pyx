@@ -3,7 +3,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
@@ -115,6 +115,18 @@ cdef class In:
     cpdef bytes slice(self, Py_ssize_t at, Py_ssize_t end):
         self._check(at, end - at)
         return self._data[at:end]
+
+    cpdef bytes without(self, Py_ssize_t at, Py_ssize_t from_, Py_ssize_t to, Py_ssize_t end):
+        cdef bytes made
+        cdef char* data
+        self._check(at, from_ - at)
+        self._check(to, end - to)
+        # A new object, that nothing else has seen, may be written.
+        made = PyBytes_FromStringAndSize(NULL, from_ - at + end - to)
+        data = PyBytes_AS_STRING(made)
+        memcpy(data, self._data + at, from_ - at)
+        memcpy(data + (from_ - at), self._data + to, end - to)
+        return made
 
     cpdef unsigned int crc(self, Py_ssize_t at, Py_ssize_t end) except? 1:
         self._check(at, end - at)

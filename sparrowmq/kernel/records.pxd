@@ -61,8 +61,6 @@ cpdef Py_ssize_t pass_sound(
 cpdef Py_ssize_t collect_prepared(content, set prepared) except? -1
 @cython.locals(record=Record, at=Py_ssize_t, end=Py_ssize_t, fault=int, found=list)
 cpdef tuple starts(records)
-@cython.locals(record=Record, source=In, at=Py_ssize_t, end=Py_ssize_t, fault=int)
-cpdef str split(records, make, list messages, list damaged)
 @cython.final
 cdef class RecordWriter:
     cdef readonly Out out

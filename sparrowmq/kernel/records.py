@@ -12,8 +12,7 @@ Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSiz
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.record_layout import (
@@ -47,7 +46,6 @@ from sparrowmq.kernel.record_layout import (
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, bytes]
 Shared: TypeAlias = tuple[bytes, int, int, int, bytes, int, bytes, int, int]
-T = TypeVar("T")
 
 _CRC_NAME_SIZE = len(CRC_NAME)
 _ZERO = 48  # "0"
@@ -319,42 +317,6 @@ def starts(records: Buffer) -> tuple[list[int], int, str | None]:
         found.append(at)
         at += record.size
     return found, at, None
-
-
-def split(
-    records: Buffer, make: Callable[[int, int, int, int, bytes, bytes, bytes], T], messages: list[T], damaged: list[int]
-) -> str | None:
-    """Make a message of each of several records end to end.
-
-    Args:
-        make: takes queue offset, size, system flag, reconsume times, body, and the bytes before and behind the body.
-        messages: gets what `make` returns.
-        damaged: gets the log offset of each record whose body does not fit its CRC instead.
-    Returns: why the next bytes are no complete record; None at the end.
-    """
-    record = Record(In(records))
-    source = record.source
-    at, end = 0, source.size
-    while at < end:
-        fault = record.find(at, end)
-        if fault != _SOUND:
-            return next_problem(record, fault, end)
-        if record.has_sound_body():
-            messages.append(
-                make(
-                    source.i64(at + QUEUE_OFFSET_AT),
-                    record.size,
-                    source.i32(at + SYS_FLAG_AT),
-                    record.reconsume_times(),
-                    source.slice(record.body_at, record.body_end),
-                    source.slice(at, record.body_at),
-                    source.slice(record.body_end, record.end),
-                )
-            )
-        else:
-            damaged.append(record.offset())
-        at = record.end
-    return None
 
 
 class RecordWriter:

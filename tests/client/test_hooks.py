@@ -2,9 +2,8 @@ import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
-from sparrowmq.client.consuming.delivered_message import Outcome
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.received_message import ConsumeHooks, Outcome, ReceivedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.send_hooks import SendHooks
 from tests.client.conftest import until

@@ -444,7 +444,10 @@ async def pull_page(
     group: str = TOOLS_GROUP,
 ) -> Page:
     """Return messages of a queue with these tags from an offset on, without waiting. Raises: RemoteProtocolError."""
-    from sparrowmq.client.consuming import pulling  # it loads the consumers, and most operations need none
+    from sparrowmq.client.consuming import (  # they load all consumers
+        pulling,
+        received_message,
+    )
 
     check_tags(expression)
     subscription = Subscription.build(queue.topic, expression, TAG, 0)
@@ -453,9 +456,8 @@ async def pull_page(
     header = answer.header
     if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
         pulling.check_progress(queue, offset, header.next_begin_offset)
-    messages = [
-        pulled_message.stored for pulled_message in pulling.messages_in(answer.body, queue, subscription, _LOG_LIMIT)
-    ]
+    kind = received_message.ReceivedMessage
+    messages = [each.stored for each in pulling.messages_in(kind, answer.body, queue, subscription, _LOG_LIMIT)]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from sparrowmq.kernel.messages import DoneCount
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.client_bodies import ConsumeStatus
 
@@ -32,20 +33,20 @@ class Snapshot(NamedTuple):
     failed: int
 
 
-class TopicStats:
+class TopicStats(DoneCount):
     """The sums of one topic: `pulls` counts those that brought messages, `pull_ms` includes the wait for the first
     message at the broker, `timed_calls` took `handling_s` together, and `done` and `failed` count handled messages.
     """
 
-    __slots__ = ("_hour", "_minute", "done", "failed", "handling_s", "pull_ms", "pulled", "pulls", "timed_calls")
+    __slots__ = ("_hour", "_minute", "failed", "handling_s", "pull_ms", "pulled", "pulls", "timed_calls")
 
     def __init__(self, now_s: float = 0.0) -> None:
+        super().__init__()
         self.pulls = 0
         self.pull_ms = 0
         self.pulled = 0
         self.timed_calls = 0
         self.handling_s = 0.0
-        self.done = 0
         self.failed = 0
         begin = self._snapshot(now_s)
         self._minute = deque([begin], maxlen=12)

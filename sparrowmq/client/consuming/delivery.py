@@ -24,18 +24,15 @@ from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
 from sparrowmq.client.consuming.consumer_settings import MAX_PAUSE_S, MIN_PAUSE_S
-from sparrowmq.client.consuming.delivered_message import DONE, Outcome, set_settle
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.pulling import STALLED_S
-from sparrowmq.client.consuming.received_message import ReceivedMessage, received
+from sparrowmq.client.consuming.received_message import Outcome, ReceivedMessage, deliver_from
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.loop_affinity import LoopAffinity, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.delay_fields import level_s
-from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -97,21 +94,24 @@ class ConcurrentDelivery:
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
         """Keep back the messages that no worker has taken."""
-        process_queue.pending.extend(self._inbox.withdraw(lambda message: message._is_from(process_queue)))
+        process_queue.pending.extend(self._inbox.withdraw(lambda message: message._owner is process_queue))
 
     async def wait_until_given_back(self) -> None:
         """Wait until every failed message is back at the broker, or could not be given back."""
         if self._give_back_tasks:
             await asyncio.wait(self._give_back_tasks)
 
-    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[StoredMessage | PulledMessage]) -> None:
+    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        process_queue.home = self._loop_affinity
         process_queue.add(messages)
-        self._inbox.extend(
-            received(messages, process_queue.queue, self._make_settling(process_queue), process_queue, self._namespace)
-        )
+        settling = self._make_settling(process_queue)
+        deliver_from(messages, process_queue.queue, settling, process_queue, self._namespace)
+        self._inbox.extend(messages)
 
     def add_popped(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        set_settle(messages, self._make_settling(process_queue))
+        settling = self._make_settling(process_queue)
+        for message in messages:
+            message._settle = settling
         self._inbox.extend(messages)
 
     def _make_settling(self, process_queue: ProcessQueue) -> QueueSettling:
@@ -122,7 +122,7 @@ class ConcurrentDelivery:
             return  # They are not committed, so the new owner gets them.
         if get_ident() != self._loop_affinity.thread:
             self._check_loop(process_queue, messages)
-        if outcome is DONE:
+        if outcome is Outcome.DONE:
             process_queue.stats.done += len(messages)
             process_queue.settle_all(messages)
         else:
@@ -256,7 +256,7 @@ class OrderedDelivery:
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
         """Keep back the portion that no worker has taken."""
-        for portion in self._inbox.withdraw(lambda portion: portion[0]._is_from(process_queue)):
+        for portion in self._inbox.withdraw(lambda portion: portion[0]._owner is process_queue):
             process_queue.pending.extendleft(reversed(portion))
             for message in portion:
                 process_queue.take_back(message)
@@ -266,9 +266,10 @@ class OrderedDelivery:
         if self._set_aside_tasks:
             await asyncio.wait(self._set_aside_tasks)
 
-    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[StoredMessage | PulledMessage]) -> None:
+    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         process_queue.add(messages)
-        process_queue.pending.extend(received(messages, process_queue.queue, None, process_queue, self._namespace))
+        deliver_from(messages, process_queue.queue, None, process_queue, self._namespace)
+        process_queue.pending.extend(messages)
         self.offer_withdrawn(process_queue)
 
     def offer_withdrawn(self, process_queue: ProcessQueue) -> None:
@@ -297,7 +298,7 @@ class OrderedDelivery:
         if get_ident() != self._loop_affinity.thread:
             message._deliver_to(partial(self._settle, process_queue))  # It can still be settled where it belongs.
             raise self._loop_affinity.refusal()
-        if outcome is DONE:
+        if outcome is Outcome.DONE:
             process_queue.stats.done += 1
             process_queue.settle(message)
             self._end_handling(process_queue, message)

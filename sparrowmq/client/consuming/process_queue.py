@@ -19,12 +19,11 @@ from typing import Any
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
-from sparrowmq.client.consuming.delivered_message import DONE, DeliveredMessage, Outcome, Settling
-from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.received_message import ConsumeHooks, Outcome, ReceivedMessage, Settling
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import LoopAffinity
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.kernel.messages import UnsettledMessages
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
 
@@ -36,11 +35,10 @@ class State(Enum):
     DROPPED = auto()  # another member's, or reset: messages that are being handled are delivered again
 
 
-class ProcessQueue:
+class ProcessQueue(UnsettledMessages):
     """The state of one owned queue.
 
     Attributes:
-        is_owned: whether settled messages are committed: it is not dropped.
         has_begun: whether the broker has answered a pull; before that there is nothing to commit.
         is_cut_off: its broker was lost, and may come back without its last messages, so nothing is committed until a
             pull is answered.
@@ -63,12 +61,11 @@ class ProcessQueue:
         hooks: Sequence[ConsumeHooks] = (),
         rules: FailureRules | None = None,
     ) -> None:
+        super().__init__(next_offset, stats or TopicStats())
         self.queue = queue
         self.hooks = hooks
         self.rules = rules or FailureRules()
-        self.stats = stats or TopicStats()
         self.answers = answers
-        self.next_offset = next_offset
         self.has_begun = False
         self.is_cut_off = False
         self.last_offset = 0
@@ -76,8 +73,6 @@ class ProcessQueue:
         self.broker_id = 0
         self.pull_commits: int | None = None
         self.state = State.OWNED
-        self.is_owned = True
-        self.unsettled_bytes = 0
         self.pending: deque[ReceivedMessage] = deque()
         self.handed_out: set[ReceivedMessage] = set()
         self.failed: list[ReceivedMessage] = []
@@ -87,26 +82,13 @@ class ProcessQueue:
         self.last_pull_ms = 0
         self.pull_task: asyncio.Task[None] | None = None
         self._limits = limits
-        # Invariant: offsets rise, because pulls come in order; so the first key is the lowest.
-        self._unsettled: dict[int, int] = {}
-        self._room = asyncio.Event()
-        self._has_waiters = False  # whether `_room` has waiters, perhaps cancelled ones
+        self._room = asyncio.Event()  # `is_watched` says whether it has waiters, perhaps cancelled ones
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def is_leaving(self) -> bool:
         return self.state is State.LEAVING
-
-    @property
-    def commit_offset(self) -> int:
-        """The offset up to which everything is settled."""
-        return next(iter(self._unsettled), self.next_offset)
-
-    @property
-    def unsettled_count(self) -> int:
-        """The number of messages that are pulled and not settled."""
-        return len(self._unsettled)
 
     @property
     def is_full(self) -> bool:
@@ -117,30 +99,22 @@ class ProcessQueue:
     def has_room(self) -> bool:
         limits = self._limits
         return (
-            len(self._unsettled) < limits.messages
+            self.unsettled_count < limits.messages
             and self.unsettled_bytes < limits.size_bytes
             and self.next_offset - self.commit_offset <= limits.span
         )
 
-    def add(self, messages: Sequence[StoredMessage | PulledMessage]) -> None:
-        sizes = [message.store_size for message in messages]
-        self._unsettled.update(zip([message.queue_offset for message in messages], sizes, strict=True))
-        self.unsettled_bytes += sum(sizes)
-
-    def settle(self, message: DeliveredMessage) -> None:
+    def settle(self, message: ReceivedMessage) -> None:
         """Remove a message that was acknowledged or given back."""
-        self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
-        if self._has_waiters and (self.has_room or self.is_leaving):
-            self._wake()
+        self.settle_all((message,))
 
-    def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
-        pop = self._unsettled.pop
-        self.unsettled_bytes -= sum([pop(message.offset, 0) for message in messages])
-        if self._has_waiters and (self.has_room or self.is_leaving):
+    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        self.remove_all(messages)
+        if self.is_watched and (self.has_room or self.is_leaving):
             self._wake()
 
     def _wake(self) -> None:
-        self._has_waiters = False
+        self.is_watched = False
         self._room.set()
 
     def stop_pulling(self) -> None:
@@ -168,8 +142,8 @@ class ProcessQueue:
         return ProcessQueueState(
             commit_offset=self.commit_offset,
             cached_msg_min_offset=self.commit_offset,
-            cached_msg_max_offset=next(reversed(self._unsettled), self.next_offset),
-            cached_msg_count=len(self._unsettled),
+            cached_msg_max_offset=self.last_unsettled_offset,
+            cached_msg_count=self.unsettled_count,
             cached_msg_size_in_mib=self.unsettled_bytes >> 20,
             locked=self.locked_until > now,
             dropped=not self.is_owned,
@@ -179,11 +153,11 @@ class ProcessQueue:
     @property
     def is_settled(self) -> bool:
         """Whether every message that was handed out is settled."""
-        return len(self._unsettled) <= len(self.pending)
+        return self.unsettled_count <= len(self.pending)
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         """Wait until a message is settled and there is room; if the queue is leaving, until one is settled."""
-        self._has_waiters = True
+        self.is_watched = True
         self._room.clear()
         return self._room.wait()
 
@@ -218,21 +192,21 @@ class QueueSettling(Settling):
         self._loop_affinity = loop_affinity
         self._settle_otherwise = settle_otherwise
 
-    def __call__(self, message: DeliveredMessage, outcome: Outcome) -> None:
-        self._settle_otherwise(self._process_queue, (message,), outcome)
-
-    def ack(self, message: DeliveredMessage) -> None:
+    def __call__(self, message: ReceivedMessage, outcome: Outcome) -> None:
         process_queue = self._process_queue
-        if process_queue.is_owned and get_ident() == self._loop_affinity.thread:
+        if outcome is Outcome.DONE and self._is_at_home(process_queue):
             process_queue.stats.done += 1
             process_queue.settle(message)
         else:
-            self._settle_otherwise(process_queue, (message,), DONE)
+            self._settle_otherwise(process_queue, (message,), outcome)
 
-    def ack_together(self, messages: Sequence[DeliveredMessage]) -> None:
+    def ack_together(self, messages: Sequence[ReceivedMessage]) -> None:
         process_queue = self._process_queue
-        if process_queue.is_owned and get_ident() == self._loop_affinity.thread:
+        if self._is_at_home(process_queue):
             process_queue.stats.done += len(messages)
             process_queue.settle_all(messages)
         else:
-            self._settle_otherwise(process_queue, messages, DONE)
+            self._settle_otherwise(process_queue, messages, Outcome.DONE)
+
+    def _is_at_home(self, process_queue: ProcessQueue) -> bool:
+        return process_queue.is_owned and get_ident() == self._loop_affinity.thread

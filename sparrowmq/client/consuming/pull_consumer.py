@@ -47,7 +47,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.pulling import EmptyPollBackoff
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
-from sparrowmq.client.consuming.received_message import DetachedOwner, ReceivedMessage, received
+from sparrowmq.client.consuming.received_message import DetachedOwner, ReceivedMessage, deliver_from
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
@@ -699,7 +699,8 @@ class AssignedQueues:
         has_advanced = answer.header.next_begin_offset > assigned.next_offset
         assigned.next_offset = answer.header.next_begin_offset
         assigned.broker_id = answer.header.suggest_which_broker_id
-        assigned.fetched.extend(received(messages, assigned.queue, None, self._owner, self._network.namespace))
+        deliver_from(messages, assigned.queue, None, self._owner, self._network.namespace)
+        assigned.fetched.extend(messages)
         pulling.note_last(assigned, messages)
         self._delay_next_pull(assigned, has_advanced)
         if not assigned.fetched:

@@ -20,22 +20,21 @@ from typing import Final, Protocol
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.offset_store import offset_since
 from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     AccessDenied,
     ConfigError,
-    CorruptRecord,
     NetworkError,
-    ProtocolError,
     RemoteError,
     RemoteProtocolError,
     SparrowError,
 )
+from sparrowmq.kernel.messages import M, receive
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.messages.pulled_records import decode_all
+from sparrowmq.protocol.messages.record import body_damage
 from sparrowmq.protocol.requests.bodies import MASTER
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
@@ -105,32 +104,31 @@ def request(
 
 
 def messages_in(
-    body: bytes, queue: MessageQueue, subscription: Subscription, log_limit: LogLimit
-) -> list[PulledMessage]:
+    kind: type[M], body: bytes, queue: MessageQueue, subscription: Subscription, log_limit: LogLimit
+) -> list[M]:
     """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
     A damaged record is logged and left out: another pull would not repair it. `log_limit` limits these lines, as a
     broker can answer thousands of times a second.
     """
-    messages: list[PulledMessage] = []
-    corrupt_records: list[CorruptRecord] = []
-    try:
-        decode_all(body, messages, corrupt_records)
-    except ProtocolError as error:
-        log_limit.log(log, logging.ERROR, "skipping the rest of an answer for %s: %s", queue, error)
-    for corrupt_record in corrupt_records:
-        log_limit.log(log, logging.ERROR, "skipping a message of %s: %s", queue, corrupt_record)
+    messages: list[M] = []
+    damaged_offsets: list[int] = []
+    problem = receive(kind, body, messages, damaged_offsets)
+    if problem is not None:
+        log_limit.log(log, logging.ERROR, "skipping the rest of an answer for %s: %s", queue, problem)
+    for offset in damaged_offsets:
+        log_limit.log(log, logging.ERROR, "skipping a message of %s: %s", queue, body_damage(offset))
     tags = subscription.tags
-    return [message for message in messages if message.tags in tags] if tags else messages
+    return [message for message in messages if message._tags() in tags] if tags else messages
 
 
 def messages_of_answer(
     answer: Response[PullMessageReply], place: PullPosition, subscription: Subscription, log_limit: LogLimit
-) -> list[PulledMessage]:
+) -> list[ReceivedMessage]:
     """Return the messages of an answer to a pull. Raises: RemoteProtocolError, as `check_progress`."""
     if answer.code != ResponseCode.SUCCESS:
         return []
-    messages = messages_in(answer.body, place.queue, subscription, log_limit)
+    messages = messages_in(ReceivedMessage, answer.body, place.queue, subscription, log_limit)
     if messages:
         check_progress(place.queue, place.next_offset, answer.header.next_begin_offset)
     return messages
@@ -277,11 +275,11 @@ class PullPosition(Protocol):
     stored_ms: int
 
 
-def note_last(place: PullPosition, messages: list[PulledMessage]) -> None:
+def note_last(place: PullPosition, messages: list[ReceivedMessage]) -> None:
     """Note the last message. No other message has its offset and time, even if the broker loses it."""
     if messages:
         last = messages[-1]
-        place.last_offset, place.stored_ms = last.queue_offset, last.stored.store_timestamp_ms
+        place.last_offset, place.stored_ms = last.offset, last.store_timestamp_ms
 
 
 async def first_new(place: PullPosition, end: int, brokers: Brokers) -> int:
@@ -302,9 +300,10 @@ async def offset_after_break(group: str, place: PullPosition, subscription: Subs
     answer = await session.call(pull, accept=ACCEPTED)
     if not answer.header.min_offset <= place.last_offset < answer.header.max_offset:
         return place.next_offset
-    is_found = answer.code == ResponseCode.SUCCESS
-    messages = messages_in(answer.body, place.queue, subscription, brokers.log_limit) if is_found else []
-    stored_places = {(message.queue_offset, message.stored.store_timestamp_ms) for message in messages}
+    messages: list[ReceivedMessage] = []
+    if answer.code == ResponseCode.SUCCESS:
+        messages = messages_in(ReceivedMessage, answer.body, place.queue, subscription, brokers.log_limit)
+    stored_places = {(message.offset, message.store_timestamp_ms) for message in messages}
     if (place.last_offset, place.stored_ms) in stored_places:
         return place.next_offset
     offset = await first_new(place, place.next_offset, brokers)
@@ -330,7 +329,7 @@ class Puller(FetchLoop):
         subscription: Subscription,
         brokers: Brokers,
         clock: Clock,
-        on_pulled: Callable[[ProcessQueue, list[PulledMessage]], None],
+        on_pulled: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         on_moved: Callable[[ProcessQueue, int], None],
         read_committed: Callable[[MessageQueue], Awaitable[int | None]],
         *,
@@ -380,7 +379,7 @@ class Puller(FetchLoop):
         )
         return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
 
-    def _take(self, answer: Response[PullMessageReply], messages: list[PulledMessage]) -> bool:
+    def _take(self, answer: Response[PullMessageReply], messages: list[ReceivedMessage]) -> bool:
         process_queue = self._process_queue
         has_advanced = answer.header.next_begin_offset > process_queue.next_offset
         process_queue.has_begun, process_queue.is_cut_off = True, False

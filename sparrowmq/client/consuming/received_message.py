@@ -18,35 +18,95 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from sparrowmq.client.arguments import check_seconds, check_text, is_stray
+from sparrowmq.client.cluster.network import plain_queue
 from sparrowmq.client.cluster.replies import Answers
-from sparrowmq.client.consuming.delivered_message import (
-    DeliveredMessage,
-    Outcome,
-    Owner,
-    Settle,
-    SettleOptions,
-    Settling,
-    messages_from,
-)
 from sparrowmq.client.consuming.retry import FailureRules, Fate, decode_error, is_reject, reject_reason, text_of
 from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.kernel.messages import DeliveredMessage, ack_at_once, deliver
 from sparrowmq.loop.tasks import single_error
+from sparrowmq.protocol.messages import compression, record
 from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.messages.typed_bodies import Body, encode
+from sparrowmq.protocol.names import RETRY, without_namespace
 
 log = logging.getLogger(__name__)
 NO_RULES: Final = FailureRules()
 _SETTLE_OF: Final = attrgetter("_settle")
 _ENDING_ERRORS: Final = (GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+class Outcome(Enum):
+    """The outcome of a delivered message."""
+
+    DONE = "done"
+    RETRY = "retried"
+    # It goes to the dead-letter queue.
+    REJECTED = "rejected"
+    # Its handler was stopped: as RETRY, unless the consumer is being left.
+    CANCELLED = "cancelled"
+
+
+Settle = Callable[[Any, Outcome], object]
+
+
+class SettleOptions(NamedTuple):
+    """The wishes of a handler for its message.
+
+    Attributes:
+        delay_level: of the next delivery; 0 leaves it to `delay_s`, or to the broker, which waits longer each time.
+        suspend_s: the pause of its queue in an ordered consumer.
+        extended_s: added to the time limit of its handler.
+    """
+
+    delay_level: int = 0
+    delay_s: float | None = None
+    suspend_s: float | None = None
+    reason: str = ""
+    extended_s: float = 0.0
+
+
+NO_OPTIONS: Final = SettleOptions()
+
+
+class Owner(Protocol):
+    """The queue of a message, as the message uses it: a `ProcessQueue`."""
+
+    @property
+    def is_owned(self) -> bool: ...
+
+    @property
+    def answers(self) -> Answers | None:
+        """Sends answers to requests."""
+
+    @property
+    def hooks(self) -> Sequence[ConsumeHooks]:
+        """They see the message when it is handled by `process`."""
+
+    @property
+    def rules(self) -> FailureRules:
+        """The rules for the message if `process` fails."""
+
+
+class Settling:
+    """A `Settle` of several messages of one queue."""
+
+    def __call__(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        raise NotImplementedError
+
+    def ack_together(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Settle several messages as DONE, in one step."""
+        raise NotImplementedError
 
 
 class ConsumeHooks:
@@ -80,6 +140,99 @@ class ReceivedMessage(DeliveredMessage):
     """
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        stored: StoredMessage,
+        queue: MessageQueue,
+        settle: Settle | None = None,
+        owner: Owner | None = None,
+        namespace: str = "",
+    ) -> None:
+        self._begin(stored.queue_offset, stored.store_size, stored.sys_flag, stored.reconsume_times, stored.body)
+        self._stored = stored
+        self.queue = plain_queue(namespace, queue) if namespace else queue
+        self._settle = settle
+        self._owner = owner
+        self._namespace = namespace
+
+    @property
+    def stored(self) -> StoredMessage:
+        """Everything that the broker keeps of it."""
+        stored: StoredMessage | None = self._stored
+        if stored is None:
+            stored = self._stored = record.decode(self._record(), check_crc=False)
+        return stored
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to, also after retries, without the client's namespace."""
+        return without_namespace(self._namespace, self.full_topic) if self._namespace else self.full_topic
+
+    @property
+    def full_topic(self) -> str:
+        """The topic as brokers know it."""
+        topic = self._topic() if self._rest else self.stored.topic
+        return self.properties.get(Property.RETRY_TOPIC, topic) if topic.startswith(RETRY) else topic
+
+    @property
+    def tag(self) -> str | None:
+        return self._tags() if self._rest else self.stored.tags
+
+    @property
+    def keys(self) -> list[str]:
+        return self.stored.keys
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The sender's own properties and RocketMQ's."""
+        return self.stored.properties
+
+    @property
+    def msg_id(self) -> str:
+        """The id in the sender's result. It stays the same through retries."""
+        return self.stored.message_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id of the place where it is stored."""
+        return self.stored.offset_id
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self.stored.born_timestamp_ms
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self.stored.store_timestamp_ms
+
+    def text(self) -> str:
+        """The body as UTF-8 text. Raises: InvalidMessage, it is not UTF-8."""
+        try:
+            return self.body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidMessage(f"the body of message {self.msg_id} is not UTF-8: {error}") from error
+
+    def json(self) -> Any:
+        """The body as JSON. Raises: InvalidMessage, it is not JSON, or nested too deep to be read."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
+
+    def _decompressed(self) -> bytes:
+        return compression.decompress(self._stored_body, self._sys_flag)
+
+    def _ack_by(self, settle: Settle) -> None:
+        settle(self, Outcome.DONE)
+
+    def _deliver_to(self, settle: Settle) -> None:
+        self._settle = settle
+        self._options = None
+
+    @property
+    def _settle_options(self) -> SettleOptions:
+        return self._options or NO_OPTIONS
 
     def __reduce__(self) -> tuple[Callable[..., ReceivedMessage], tuple[object, ...]]:
         """Pickle its content, for another process. The copy cannot be settled or answered, and says so."""
@@ -121,7 +274,7 @@ class ReceivedMessage(DeliveredMessage):
         if settle is None:
             log.warning("%r is not %s: it is settled already, or only a commit settles it", self, outcome.value)
             return
-        self._settle_options = options
+        self._options = options
         settle(self, outcome)
 
     def extend(self, seconds: float) -> None:
@@ -134,7 +287,7 @@ class ReceivedMessage(DeliveredMessage):
         if self._settle is _refuse_copy:
             raise _copy_error(self)
         if self._settle is not None:
-            self._settle_options = SettleOptions(extended_s=self._settle_options.extended_s + seconds)
+            self._options = SettleOptions(extended_s=self._settle_options.extended_s + seconds)
 
     def _cancel(self) -> None:
         settle, self._settle = self._settle, None
@@ -164,7 +317,7 @@ class ReceivedMessage(DeliveredMessage):
         """
         if self._settle is _refuse_copy:
             raise _copy_error(self)
-        answers = self._owner.answers if self._owner is not None else None
+        answers: Answers | None = self._owner.answers if self._owner is not None else None
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
         answers.loop_affinity.check()
@@ -173,7 +326,7 @@ class ReceivedMessage(DeliveredMessage):
     @property
     def is_current(self) -> bool:
         """Return whether its queue is still this consumer's. If not, the queue's new owner gets the message."""
-        return self._owner is None or self._owner.is_owned
+        return self._owner is None or bool(self._owner.is_owned)
 
     def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let any thread settle it; `loop` is the consumer's."""
@@ -192,15 +345,11 @@ class ReceivedMessage(DeliveredMessage):
         self._settle = settle_in_loop
 
 
-def received(
-    records: Sequence[StoredMessage | PulledMessage],
-    queue: MessageQueue,
-    settle: Settle | None,
-    owner: Owner,
-    namespace: str,
-) -> list[ReceivedMessage]:
-    """Return the messages of a pull's answer."""
-    return messages_from(ReceivedMessage, records, queue, settle, owner, namespace)
+def deliver_from(
+    messages: Sequence[ReceivedMessage], queue: MessageQueue, settle: Settle | None, owner: Owner, namespace: str
+) -> None:
+    """Give the messages of an answer their queue, without the namespace, and their owner."""
+    deliver(messages, plain_queue(namespace, queue) if namespace else queue, settle, owner, namespace)
 
 
 def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str) -> ReceivedMessage:
@@ -312,22 +461,15 @@ def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate:
 
 def ack_all(messages: Sequence[ReceivedMessage]) -> None:
     """Acknowledge the messages that are not settled, those of one pull together. To be called in the client's loop."""
-    first = messages[0]._settle
-    if list(map(_SETTLE_OF, messages)).count(first) == len(messages):  # as nearly always: quicker than groupby
-        _ack_alike(first, messages)
-    else:
-        for settle, group in groupby(messages, _SETTLE_OF):
-            _ack_alike(settle, list(group))
-
-
-def _ack_alike(settle: Settle | None, messages: Sequence[ReceivedMessage]) -> None:
-    if isinstance(settle, Settling):
-        for message in messages:
-            message._settle = None
-        settle.ack_together(messages)
-    else:
-        for message in messages:
-            message.ack()
+    for settle, group in groupby(ack_at_once(messages), _SETTLE_OF):
+        others = list(group)
+        if isinstance(settle, Settling):
+            for message in others:
+                message._settle = None
+            settle.ack_together(others)
+        else:
+            for message in others:
+                message.ack()
 
 
 def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:

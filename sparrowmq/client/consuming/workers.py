@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from sparrowmq.client.arguments import is_generator, name_of
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.delivered_message import Outcome
 from sparrowmq.client.consuming.handler_thread import in_thread
 from sparrowmq.client.consuming.handler_timeout import HandlerTimeout, Worker
 from sparrowmq.client.consuming.received_message import (
     ConsumeHooks,
     Handling,
+    Outcome,
     ReceivedMessage,
     ack_all,
     call_after,

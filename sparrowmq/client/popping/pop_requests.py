@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.delivered_message import Owner, mark_spent, runs_of
 from sparrowmq.client.consuming.pulling import messages_in
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import Owner, ReceivedMessage
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
 from sparrowmq.client.popping.popped_message import PopAnswer, PoppedFrom, PoppedMessage, Receipt
@@ -42,6 +41,7 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     SparrowError,
 )
+from sparrowmq.kernel.messages import mark_spent, runs_of
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels
@@ -272,12 +272,14 @@ class PopRequests:
         self, place: PoppedFrom, answer: Response[pop_headers.PopMessageReply], owner: Owner
     ) -> list[PoppedMessage]:
         queue = MessageQueue(place.topic, place.broker_name, pop_headers.ANY_QUEUE)
-        records = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.log_limit)
+        log_limit = self._network.brokers.log_limit
+        messages = messages_in(PoppedMessage, answer.body, queue, Subscription(place.topic), log_limit)
         try:
             pop_answer = PopAnswer(place, self._group, answer.header, self._network.clock, self._network.namespace)
-            return pop_answer.messages(records, owner)
+            pop_answer.give_receipts(messages, owner)
         except ConfigError as error:
             raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
+        return messages
 
     async def ack(self, messages: Sequence[PoppedMessage], *, may_be_late: bool = False) -> None:
         """Acknowledge messages, those of one pop with one request. With `may_be_late` an invalid handle is no error.

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import plain_queue
-from sparrowmq.client.consuming.delivered_message import Owner, with_receipt
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import Owner, ReceivedMessage
 from sparrowmq.errors import ConfigError
+from sparrowmq.kernel.messages import deliver, topic_start
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import receipt_handle
-from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
+from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 
 _POP_CK: Final = Property.POP_CK.encode()
@@ -54,7 +53,7 @@ class Receipt(NamedTuple):
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that was delivered by a pop. `popped_messages` makes several at once.
+    """A message that was delivered by a pop.
 
     Attributes:
         _receipt: renewed when its invisible time is changed.
@@ -94,17 +93,6 @@ class PoppedMessage(ReceivedMessage):
 
     def _renew(self, text: str, handle: receipt_handle.ReceiptHandle) -> None:
         self._receipt = Receipt.own(self._receipt.topic, text, handle, self._receipt.clock)
-
-
-def popped_messages(
-    records: Sequence[StoredMessage | PulledMessage],
-    queue: MessageQueue,
-    receipt: Receipt,
-    owner: Owner | None = None,
-    namespace: str = "",
-) -> list[PoppedMessage]:
-    """Return messages that share a receipt. `queue` is without the namespace already."""
-    return with_receipt(PoppedMessage, records, queue, receipt, owner, namespace)
 
 
 def check_popped(message: object) -> PoppedMessage:
@@ -150,60 +138,56 @@ class PopAnswer:
         self._message_counts = receipt_handle.queue_counts(header.queue_counts)
         self._by_queue: dict[tuple[receipt_handle.Kind, int], _QueueAndReceipt] = {}
 
-    def messages(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
-        """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
-        messages = (
-            self._make_by_count(records, owner) if self._are_plain(records) else self._make_one_by_one(records, owner)
-        )
+    def give_receipts(self, messages: Sequence[PoppedMessage], owner: Owner) -> None:
+        """Give the messages of the answer their queues and receipts. Raises: ConfigError, a handle is invalid."""
+        if self._are_plain(messages):
+            self._give_by_count(messages, owner)
+        else:
+            self._give_one_by_one(messages, owner)
         if self._counts is not None:
             for message in messages:
                 self._count_deliveries(message, self._counts)
-        return messages
 
-    def _are_plain(self, records: Sequence[PulledMessage]) -> bool:
+    def _are_plain(self, messages: Sequence[PoppedMessage]) -> bool:
         """Whether all are of the popped topic itself, as many of each queue as the broker says."""
         numbers, starts = self._message_counts, self._starts
         return (
             len(numbers) == len(starts)
             and all(numbers)
-            and sum(numbers) == len(records)
+            and sum(numbers) == len(messages)
             and all(kind is receipt_handle.Kind.NORMAL for kind, _ in starts)
         )
 
-    def _make_by_count(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
-        namespace = self._namespace
-        messages: list[PoppedMessage] = []
+    def _give_by_count(self, messages: Sequence[PoppedMessage], owner: Owner) -> None:
+        begin = 0
         for key, count in zip(self._starts, self._message_counts, strict=True):
-            queue_records = records[len(messages) : len(messages) + count]
-            queue, receipt = self._share_of_queue(key, queue_records[0].queue_offset)
-            messages += popped_messages(queue_records, queue, receipt, owner, namespace)
-        return messages
+            queue, receipt = self._share_of_queue(key, messages[begin].offset)
+            deliver(messages[begin : begin + count], queue, None, owner, self._namespace, receipt)
+            begin += count
 
-    def _make_one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
-        start, namespace = topic_start(self._place.topic), self._namespace
-        plain_queues: dict[
-            bytes, _QueueAndReceipt
-        ] = {}  # queue and receipt by queue id, for messages of the popped topic itself
-        messages: list[PoppedMessage] = []
-        for record in records:
-            queue = record.queue_if_plain(start, _POP_CK)
-            queue_and_receipt = None if queue is None else plain_queues.get(queue)
+    def _give_one_by_one(self, messages: Sequence[PoppedMessage], owner: Owner) -> None:
+        start = topic_start(self._place.topic)
+        # Queue and receipt by queue id, for messages of the popped topic itself.
+        plain_queues: dict[bytes, _QueueAndReceipt] = {}
+        for message in messages:
+            plain_queue_id = message._queue_if_plain(start, _POP_CK)
+            queue_and_receipt = None if plain_queue_id is None else plain_queues.get(plain_queue_id)
             if queue_and_receipt is None:
-                queue_and_receipt = self._queue_and_receipt(record)
-                if queue is not None:
-                    plain_queues[queue] = queue_and_receipt
-            messages += popped_messages((record,), *queue_and_receipt, owner, namespace)
-        return messages
+                queue_and_receipt = self._queue_and_receipt(message)
+                if plain_queue_id is not None:
+                    plain_queues[plain_queue_id] = queue_and_receipt
+            queue, receipt = queue_and_receipt
+            deliver((message,), queue, None, owner, self._namespace, receipt)
 
-    def _queue_and_receipt(self, record: PulledMessage) -> _QueueAndReceipt:
+    def _queue_and_receipt(self, message: PoppedMessage) -> _QueueAndReceipt:
         """The queue and the receipt of a message."""
-        key = (receipt_handle.Kind.of(record.topic), record.queue_id)
-        text = record.stored.properties.get(Property.POP_CK) if record.mentions(_POP_CK) else None
+        key = (receipt_handle.Kind.of(message._topic()), message._queue_id())
+        text = message.properties.get(Property.POP_CK) if message._mentions(_POP_CK) else None
         if text is not None:
             handle = receipt_handle.handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
             if handle is not None:
                 return self._queue_of(handle), Receipt.own(self._place.topic, text, handle, self._clock)
-        return self._share_of_queue(key, record.queue_offset)
+        return self._share_of_queue(key, message.offset)
 
     def _share_of_queue(self, key: tuple[receipt_handle.Kind, int], offset: int) -> _QueueAndReceipt:
         if key not in self._by_queue:

@@ -12,17 +12,17 @@ has more: as many as were settled lately within PREFETCHED_WORK_S. So a request 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.delivered_message import DeliveredMessage, unspent_of
 from sparrowmq.client.consuming.delivery import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.popping.popped_message import PoppedMessage
+from sparrowmq.kernel.messages import unspent_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
@@ -118,7 +118,6 @@ class PopQueue(ProcessQueue):
         self.has_more = False
         self._acks = acks
         self._prefetch = prefetch
-        self._sizes: dict[Any, int] = {}  # bytes by message
         prefetch.queues.append(self)
 
     def drop(self) -> None:
@@ -129,7 +128,7 @@ class PopQueue(ProcessQueue):
     @property
     def is_full(self) -> bool:
         limits = self._limits
-        return len(self._sizes) >= limits.messages or self.unsettled_bytes >= limits.size_bytes
+        return self.unsettled_count >= limits.messages or self.unsettled_bytes >= limits.size_bytes
 
     @property
     def has_room(self) -> bool:
@@ -139,7 +138,7 @@ class PopQueue(ProcessQueue):
         """Return whether more may be popped, beside so many messages that are not held yet."""
         ahead = self._prefetch.ahead(self)
         is_wanted = self._prefetch.room(coming_count, ahead) > ahead * _MISSING_SHARE_TO_ASK
-        return is_wanted and not self.is_full and len(self._sizes) + coming_count < self._limits.messages
+        return is_wanted and not self.is_full and self.unsettled_count + coming_count < self._limits.messages
 
     def room_beside(self, coming_count: int) -> int:
         """Return the number of messages that the next pop asks for: one, if those in flight may use up the credit."""
@@ -147,60 +146,44 @@ class PopQueue(ProcessQueue):
         count = prefetch.room(coming_count, ahead)
         if ahead == prefetch.min_ahead:
             count -= prefetch.total_requested_count() - self.requested_count
-        return max(1, min(count, self._limits.messages - len(self._sizes) - coming_count))
+        return max(1, min(count, self._limits.messages - self.unsettled_count - coming_count))
 
     def wake_with_room(self, freed_count: int) -> bool:
         """Let a waiting queue go on if it has room, once so many messages more are wanted. Return if none waits."""
-        if self._has_waiters and (self.has_room_beside(-freed_count) or self.is_leaving):
+        if self.is_watched and (self.has_room_beside(-freed_count) or self.is_leaving):
             self._wake()
-        return not self._has_waiters
+        return not self.is_watched
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         self._prefetch.has_waiting_queues = True
         return super().wait_for_change()
 
-    @property
-    def unsettled_count(self) -> int:
-        return len(self._sizes)
-
-    @property
-    def unsettled_messages(self) -> list[PoppedMessage]:
-        return list(self._sizes)
-
     def add_popped(self, messages: Sequence[PoppedMessage]) -> None:
-        sizes = [message.store_size for message in messages]
-        self._sizes.update(zip(messages, sizes, strict=True))
-        self.unsettled_bytes += sum(sizes)
+        self.add(messages)
         self._prefetch.measure(len(messages))
 
-    def settle(self, message: DeliveredMessage) -> None:
+    def settle(self, message: ReceivedMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
-        size = self._sizes.get(message)
-        if size is not None and not self._prefetch.has_waiting_queues:
-            del self._sizes[message]
+        if not self._prefetch.has_waiting_queues and self.remove(message):
             self._prefetch.settled_count += 1
-            self.unsettled_bytes -= size
             if not message._is_spent:
                 self._acks.add(message)
         else:
             self.settle_all((message,))
 
-    def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
+    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
         self.forget(messages)
         self._acks.extend(unspent_of(messages))
 
-    def forget(self, messages: Iterable[DeliveredMessage]) -> None:
+    def forget(self, messages: Sequence[ReceivedMessage]) -> None:
         """Remove those of messages that are held: the time of some may be over."""
-        pop = self._sizes.pop
-        sizes = [size for message in messages if (size := pop(message, None)) is not None]
-        self._prefetch.settled_count += len(sizes)
-        self.unsettled_bytes -= sum(sizes)
+        self._prefetch.settled_count += self.remove_all(messages)
         self._prefetch.wake()
 
     def report(self, now: float) -> ProcessQueueState:
         return ProcessQueueState(
-            cached_msg_count=len(self._sizes),
+            cached_msg_count=self.unsettled_count,
             cached_msg_size_in_mib=self.unsettled_bytes >> 20,
             dropped=not self.is_owned,
             last_pull_timestamp=self.last_pull_ms,

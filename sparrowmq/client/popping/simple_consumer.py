@@ -28,7 +28,6 @@ from uuid import uuid4
 
 from sparrowmq.client.arguments import check_count, check_seconds, check_text
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming import delivered_message
 from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import (
     SimpleSettings,
@@ -38,7 +37,13 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscription,
 )
 from sparrowmq.client.consuming.pulling import TEMPORARY, UNKNOWN_GROUP, EmptyPollBackoff
-from sparrowmq.client.consuming.received_message import ConsumeHooks, DetachedOwner, ReceivedMessage
+from sparrowmq.client.consuming.received_message import (
+    ConsumeHooks,
+    DetachedOwner,
+    Outcome,
+    ReceivedMessage,
+    SettleOptions,
+)
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import checks_loop
@@ -48,6 +53,7 @@ from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
+from sparrowmq.kernel.messages import unspent_of
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -191,7 +197,8 @@ class SimpleConsumer:
             return []
         self._failing_places.discard(place)
         self._attempt_ids.pop(place, None)
-        delivered_message.set_settle(messages, self._settle)
+        for message in messages:
+            message._settle = self._settle
         stats = self._stats.of(place.topic)
         stats.pulls += bool(messages)
         stats.pulled += len(messages)
@@ -265,14 +272,18 @@ class SimpleConsumer:
         and another call tries the failed ones again; ConfigError, one was not received by a simple consumer.
         """
         all_messages = list(messages) if isinstance(messages, Iterable) else [messages]
-        unspent_messages = delivered_message.unspent_of([check_popped(message) for message in all_messages])
-        settles = delivered_message.take_settles(unspent_messages)
+        unspent_messages = unspent_of([check_popped(message) for message in all_messages])
+        settles = [message._settle for message in unspent_messages]
+        for message in unspent_messages:
+            message._settle = None  # nothing else settles it meanwhile
         try:
             await self._pops.ack(unspent_messages)
         finally:
-            delivered_message.restore_settles(unspent_messages, settles)
-            for receipt, count in delivered_message.spent_by_receipt(unspent_messages):
-                self._stats.of(receipt.topic).done += count
+            for message, settle in zip(unspent_messages, settles, strict=True):
+                if message._is_spent:
+                    self._stats.of(message._receipt.topic).done += 1
+                else:
+                    message._settle = settle
 
     async def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
         """Let the message be delivered again so many seconds from now, if it is not acknowledged before.
@@ -292,7 +303,7 @@ class SimpleConsumer:
         check_text("reason", reason)
         check_unspent(message, "it cannot become a dead letter")
         settle, message._settle = message._settle, None
-        message._settle_options = delivered_message.SettleOptions(reason=reason)
+        message._options = SettleOptions(reason=reason)
         try:
             await self._redelivery.reject(message)
         except BaseException:
@@ -300,19 +311,17 @@ class SimpleConsumer:
             raise
         message._settle = None  # the other call may have failed before
 
-    def _settle(self, message: ReceivedMessage, outcome: delivered_message.Outcome) -> None:
+    def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
         stats = self._stats.of(message.full_topic)
-        if outcome is delivered_message.Outcome.DONE:
+        if outcome is Outcome.DONE:
             stats.done += 1
             self._pops.acks.add(check_popped(message))
         else:
             stats.failed += 1
             self._background.spawn(self._give_back(message, outcome), "give back")
 
-    async def _give_back(self, message: ReceivedMessage, outcome: delivered_message.Outcome) -> None:
-        give_back = (
-            self._redelivery.reject if outcome is delivered_message.Outcome.REJECTED else self._redelivery.give_back
-        )
+    async def _give_back(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        give_back = self._redelivery.reject if outcome is Outcome.REJECTED else self._redelivery.give_back
         try:
             await give_back(message)
         except SparrowError as error:

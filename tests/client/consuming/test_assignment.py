@@ -7,7 +7,7 @@ from sparrowmq.client.consuming.assignment import ELECTED_S, PAUSE_S, TRUSTED_S,
 from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage, deliver_from
 from sparrowmq.errors import A_SLAVE, ConfigError, RemoteError
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -37,10 +37,10 @@ class Kept:
         self.messages: list[ReceivedMessage] = []
         self.renewals = 0
 
-    def add_pulled(self, owned, stored) -> None:
-        for each in stored:
-            owned.add([each])
-            self.messages.append(ReceivedMessage(each, owned.queue, None, owned))
+    def add_pulled(self, owned, messages) -> None:
+        owned.add(messages)
+        deliver_from(messages, owned.queue, None, owned, "")
+        self.messages += messages
 
     def offer_withdrawn(self, owned) -> None:
         self.renewals += 1

@@ -1,6 +1,5 @@
 import asyncio
 
-import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
@@ -11,7 +10,7 @@ from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
-from tests.client.consuming.test_received import stored
+from tests.client.consuming.test_received import message_at
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -43,8 +42,8 @@ class World:
         self.delivery.open()
         first = self.owned.next_offset
         self.owned.next_offset += count
-        records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]
-        self.delivery.add_pulled(self.owned, records)
+        messages = [message_at(first + n) for n in range(count)]
+        self.delivery.add_pulled(self.owned, messages)
 
 
 @pytest.fixture

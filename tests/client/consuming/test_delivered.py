@@ -1,4 +1,4 @@
-"""delivered.py: the content of a message, and the short ways to acknowledge it."""
+"""The content of a received message."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import cast
 
 import pytest
 
-from sparrowmq.client.consuming.delivered_message import Owner
-from sparrowmq.client.consuming.received_message import ReceivedMessage, received
+from sparrowmq.client.consuming.received_message import Owner, ReceivedMessage, deliver_from
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.kernel.messages import receive
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.messages.pulled_records import decode_all
 from tests import records
 from tests.client.consuming.test_received import QUEUE, stored
 
 
-def pulled(*offsets: int) -> list[PulledMessage]:
-    found: list[PulledMessage] = []
-    decode_all(b"".join(records.encoded("n%t", 1, queue_offset=each) for each in offsets), found, [])
+def pulled(*offsets: int) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    receive(ReceivedMessage, b"".join(records.encoded("n%t", 1, queue_offset=each) for each in offsets), found, [])
     return found
 
 
@@ -59,7 +57,8 @@ def test_a_body_that_is_no_json_says_so(body):
 
 def test_a_pull_brings_messages_without_the_namespace():
     queue = MessageQueue("n%t", "a", 1)
-    first, second = received(pulled(3, 4), queue, None, cast(Owner, None), "n")
+    first, second = messages = pulled(3, 4)
+    deliver_from(messages, queue, None, cast(Owner, None), "n")
     assert (first.offset, second.offset, first.queue, first.topic) == (3, 4, QUEUE, "t")
     assert isinstance(first, ReceivedMessage)
     assert not first.is_unsettled

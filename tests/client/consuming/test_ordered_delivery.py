@@ -1,6 +1,5 @@
 import asyncio
 
-import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
@@ -12,7 +11,7 @@ from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
-from tests.client.consuming.test_received import stored
+from tests.client.consuming.test_received import message_at
 
 QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 
@@ -48,8 +47,8 @@ class World:
         owned = self.owned[index]
         first = owned.next_offset
         owned.next_offset += count
-        records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]
-        self.delivery.add_pulled(owned, records)
+        messages = [message_at(first + n) for n in range(count)]
+        self.delivery.add_pulled(owned, messages)
 
     async def take(self):
         return await asyncio.wait_for(self.delivery.take(1), 1)

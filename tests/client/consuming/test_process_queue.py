@@ -1,25 +1,20 @@
 import asyncio
 
-import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.process_queue import ProcessQueue, State
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
-from tests.client.consuming.test_received import stored
+from tests.client.consuming.test_received import message_at
 
 QUEUE = MessageQueue("t", "a", 1)
 
 
-def message(offset: int, size: int = 100) -> ReceivedMessage:
-    return ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=offset, store_size=size), QUEUE)
-
-
 def filled(count: int, limits: FlowLimits | None = None) -> tuple[ProcessQueue, list[ReceivedMessage]]:
     owned = ProcessQueue(QUEUE, 0, limits or FlowLimits())
-    messages = [message(offset) for offset in range(count)]
-    owned.add([each.stored for each in messages])
+    messages = [message_at(offset, 100) for offset in range(count)]
+    owned.add(messages)
     owned.next_offset = count
     return owned, messages
 

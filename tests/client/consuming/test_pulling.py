@@ -1,6 +1,5 @@
 import asyncio
 
-import msgspec
 import pytest
 
 from sparrowmq.client.consuming import pulling
@@ -19,7 +18,6 @@ from sparrowmq.remoting.handler import Reply
 from sparrowmq.remoting.log_limit import LogLimit
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
-from tests.client.consuming.test_received import stored
 from tests.records import encoded
 
 QUEUE = MessageQueue("t", "broker-a", 1)
@@ -72,7 +70,7 @@ class Pulled:
     def _take(self, owned: ProcessQueue, messages) -> None:
         for each in messages:
             owned.add([each])
-            self.arrived.append(each.queue_offset)
+            self.arrived.append(each.offset)
 
 
 @pytest.fixture
@@ -112,20 +110,18 @@ def test_a_request_says_what_it_carries(options, flags):
 @pytest.mark.covers("S-CONS-15")
 def test_tags_are_compared_exactly():
     body = rec(0, "Aa") + rec(1, "BB") + rec(2, "C")  # Aa and BB have one hash
-    assert [each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1), LINES)] == [
-        0,
-        2,
-    ]
-    assert len(messages_in(body, QUEUE, ALL, LINES)) == 3
+    matching = messages_in(ReceivedMessage, body, QUEUE, subscription("t", "Aa || C", None, 1), LINES)
+    assert [each.offset for each in matching] == [0, 2]
+    assert len(messages_in(ReceivedMessage, body, QUEUE, ALL, LINES)) == 3
 
 
 def test_a_damaged_message_is_left_out_and_told(caplog):
     damaged = bytearray(rec(1))
     damaged[damaged.index(b"body")] ^= 1
     body = rec(0) + bytes(damaged) + rec(2)
-    assert [each.queue_offset for each in messages_in(body, QUEUE, ALL, LINES)] == [0, 2]
+    assert [each.offset for each in messages_in(ReceivedMessage, body, QUEUE, ALL, LINES)] == [0, 2]
     assert "skipping a message of t@broker-a[1]" in caplog.text
-    assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL, LINES)] == [0]
+    assert [each.offset for each in messages_in(ReceivedMessage, rec(0) + b"rubbish", QUEUE, ALL, LINES)] == [0]
 
 
 async def test_a_broker_that_answers_rubbish_writes_few_lines(peer, pulled, caplog):
@@ -237,7 +233,7 @@ async def test_after_a_break_the_last_message_shows_whether_others_took_the_plac
     peer.usual[SEARCH] = lambda _: Reply(header=OffsetReply(offset=searched))
     peer.script(PULL, found(rec(5), next_offset=6))
     await until(lambda: len(pulls(peer)) == 2)
-    pulled.owned.settle(ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=5), QUEUE))
+    pulled.owned.settle(pulled.owned.unsettled_messages[0])
     peer.script(PULL, there)
     await cut_off(peer, pulled)
     await until(lambda: len(pulls(peer)) == 4)
@@ -272,8 +268,7 @@ async def test_a_full_queue_is_not_pulled_until_something_is_settled(peer):
     await until(lambda: pulled.arrived == [0, 1])
     await pulled.world.clock.advance(1)
     assert len(pulls(peer)) == 1
-    message = ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=0), QUEUE)
-    pulled.owned.settle(message)
+    pulled.owned.settle(pulled.owned.unsettled_messages[0])
     await until(lambda: len(pulls(peer)) == 2)
     running.cancel()
     pulled.world.pool.close()

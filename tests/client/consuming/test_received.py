@@ -3,9 +3,9 @@ import logging
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
-from sparrowmq.client.consuming.delivered_message import Outcome, SettleOptions
-from sparrowmq.client.consuming.received_message import Handling, ReceivedMessage, ack_all
+from sparrowmq.client.consuming.received_message import Handling, Outcome, ReceivedMessage, SettleOptions, ack_all
 from sparrowmq.client.consuming.retry import FailureRules, Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -17,6 +17,11 @@ def stored(body: bytes = b'{"a":1}', topic: str = "t", sys_flag: int = 0, **prop
     return StoredMessage(
         topic, 1, 5, 1000, 200, 0, 0, sys_flag, 1, "10.0.0.1:5", 2, "10.0.0.2:10911", 0, 0, body, properties
     )
+
+
+def message_at(offset: int, size: int = 200) -> ReceivedMessage:
+    """A message that no queue has yet."""
+    return ReceivedMessage(replace(stored(), queue_offset=offset, store_size=size), QUEUE)
 
 
 class Panic(BaseException):

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.delivered_message import SettleOptions
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage, SettleOptions
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -45,7 +44,7 @@ def failed(reconsume_times: int = 2, **named: str) -> ReceivedMessage:
 async def test_the_broker_copies_it_from_its_own_log(peer, retries):
     peer.script(BACK, Reply())
     message = failed(UNIQ_KEY="ID")
-    message._settle_options = SettleOptions(delay_level=5)
+    message._options = SettleOptions(delay_level=5)
     await retries.give_back(message)
     header = peer.requests(BACK)[0].header(ConsumerSendMsgBack)
     assert (header.offset, header.group, header.delay_level, header.max_reconsume_times) == (1000, "g", 5, 16)
@@ -182,7 +181,7 @@ async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_l
 
 async def test_a_rejected_message_is_a_copy_without_tries_and_without_the_properties_of_its_delay(peer, retries):
     message = failed(UNIQ_KEY="ID", DELAY="3", TIMER_DELAY_MS="500", TIMER_OUT_MS="1")
-    message._settle_options = SettleOptions(reason="no\x01such\ncustomer")
+    message._options = SettleOptions(reason="no\x01such\ncustomer")
     await retries.reject(message)
     header = peer.sent[0].header(SendMessageV2)
     assert (header.topic, header.reconsume_times, header.max_reconsume_times) == ("%RETRY%g", 3, 0)

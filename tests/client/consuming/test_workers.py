@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.delivered_message import Outcome
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import Outcome, ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.consuming.workers import SLICE_S, Workers
 from sparrowmq.loop.tasks import Background

@@ -3,12 +3,12 @@ import base64
 import pytest
 
 from sparrowmq.client.popping.pop_requests import MAX_ACK_BITS, batches_of
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import ORDERLY_REVIVE_QUEUE, Kind
 from sparrowmq.testing.clock import ManualClock
-from tests.client.consuming.test_received import stored
 from tests.client.popping.test_popped_message import HANDLE
+from tests.client.popping.test_popped_message import popped as messages_with
 
 CLOCK = ManualClock()
 
@@ -16,14 +16,14 @@ CLOCK = ManualClock()
 def popped(offset: int, topic: str = "t", **changes) -> PoppedMessage:
     """A message with a receipt of its own."""
     own = Receipt.own(topic, "", HANDLE._replace(queue_offset=offset, **changes), CLOCK)
-    (message,) = popped_messages((stored(),), MessageQueue(topic, "broker-a", 1), own)
+    (message,) = messages_with(own, queue=MessageQueue(topic, "broker-a", 1))
     return message
 
 
 def sharing(*offsets: int) -> list[PoppedMessage]:
     """Messages of one pop of one queue."""
     receipt = Receipt("t", HANDLE._replace(queue_offset=offsets[0]), CLOCK, 30.0)
-    messages = popped_messages([stored() for _ in offsets], MessageQueue("t", "broker-a", 1), receipt)
+    messages = messages_with(receipt, len(offsets))
     for message, offset in zip(messages, offsets, strict=True):
         message.offset = offset
     return messages

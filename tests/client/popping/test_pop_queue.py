@@ -5,12 +5,11 @@ import pytest
 from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.client.popping.prefetch import AckBuffer, PopQueue, Prefetch
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
-from tests.client.consuming.test_received import stored
-from tests.client.popping.test_popped_message import HANDLE
+from tests.client.popping.test_popped_message import HANDLE, popped
 
 QUEUE = MessageQueue("t", "broker-a", -1)
 
@@ -34,7 +33,7 @@ class World:
 
     def hold(self, count: int) -> list[PoppedMessage]:
         receipt = Receipt("t", HANDLE, self.clock, 30.0)
-        messages = popped_messages([stored() for _ in range(count)], QUEUE, receipt, self.queue)
+        messages = popped(receipt, count, QUEUE, self.queue)
         self.queue.add_popped(messages)
         return messages
 

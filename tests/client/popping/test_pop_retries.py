@@ -1,7 +1,6 @@
 import pytest
 
-from sparrowmq.client.consuming.delivered_message import SettleOptions
-from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.client.consuming.received_message import ReceivedMessage, SettleOptions
 from sparrowmq.client.popping.pop_requests import PopRedelivery
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
@@ -46,7 +45,7 @@ async def message(peer, popping):
     ],
 )
 async def test_a_failed_message_becomes_visible_after_its_delay(peer, popping, noted, message, wish, failures, ms):
-    message._settle_options, message.reconsume_times = wish, failures
+    message._options, message.reconsume_times = wish, failures
     await PopRedelivery(popping.pops, noted, 16).give_back(message)
     assert [each["invisibleTime"] for each in fields(peer, CHANGE)] == [ms]
     assert message._is_spent

@@ -1,14 +1,25 @@
+from typing import Any
+
 import pytest
 
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.popping.popped_message import Receipt, check_popped, popped_messages
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, check_popped
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored
 
+QUEUE = MessageQueue("t", "broker-a", 1)
 HANDLE = ReceiptHandle(5, 1_795_144_375_341, 30_000, 2, Kind.NORMAL, "broker-a", 1, 7)
+
+
+def popped(receipt: Receipt, count: int = 1, queue: MessageQueue = QUEUE, owner: Any = None) -> list[PoppedMessage]:
+    """Messages that share a receipt."""
+    messages = [PoppedMessage(stored(), queue, None, owner) for _ in range(count)]
+    for message in messages:
+        message._receipt = receipt
+    return messages
 
 
 @pytest.fixture
@@ -19,7 +30,7 @@ def clock():
 @pytest.fixture
 def message(clock):
     own = Receipt.own("t", str(HANDLE), HANDLE, clock)
-    (message,) = popped_messages((stored(),), MessageQueue("t", "broker-a", 1), own)
+    (message,) = popped(own)
     return message
 
 
@@ -45,7 +56,7 @@ def test_it_has_all_fields_of_a_received_message(message):
 
 def test_messages_that_share_a_receipt_have_handles_of_their_own(clock):
     shared = Receipt("t", HANDLE._replace(queue_offset=5), clock, 30.0)
-    first, second = popped_messages([stored(), stored()], MessageQueue("t", "broker-a", 1), shared)
+    first, second = popped(shared, 2)
     first.offset, second.offset = 5, 7
     assert (first._handle, second._handle) == (shared.handle, HANDLE)
     assert second._handle_text == str(HANDLE)

@@ -1,4 +1,4 @@
-"""pulled_records.py: what one pass finds is what `walk` and `decode` find one by one, in sound and in damaged bytes."""
+"""kernel/messages.py: one pass finds what `walk` and `decode` find one by one, also in damaged bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import CorruptRecord, RemoteProtocolError
+from sparrowmq.kernel.messages import receive
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.messages.pulled_records import decode_all
 from tests import records
 
 HOSTS = st.sampled_from([hosts.pack("127.0.0.1:10911"), hosts.pack("[2001:db8::1]:10911")])
@@ -49,15 +49,11 @@ class Decoded:
     problem: str | None = None
 
 
-def in_one_pass(body: bytes) -> tuple[Decoded, list[PulledMessage]]:
-    found: list[PulledMessage] = []
-    damaged: list[CorruptRecord] = []
-    problem = None
-    try:
-        decode_all(body, found, damaged)
-    except RemoteProtocolError as error:
-        problem = str(error)
-    return Decoded([each.stored for each in found], [str(each) for each in damaged], problem), found
+def in_one_pass(body: bytes) -> tuple[Decoded, list[ReceivedMessage]]:
+    found: list[ReceivedMessage] = []
+    damaged: list[int] = []
+    problem = receive(ReceivedMessage, body, found, damaged)
+    return Decoded([each.stored for each in found], [str(record.body_damage(each)) for each in damaged], problem), found
 
 
 def one_by_one(body: bytes) -> Decoded:
@@ -79,7 +75,7 @@ def test_every_field_is_the_one_of_the_slow_decoder(encoded):
     assert fast == one_by_one(b"".join(encoded))
     assert (len(fast.messages), fast.problem) == (len(encoded), None)
     for pulled, stored in zip(found, fast.messages, strict=True):
-        at_once = pulled.queue_offset, pulled.store_size, pulled.sys_flag, pulled.reconsume_times, pulled.body
+        at_once = pulled.offset, pulled.store_size, pulled._sys_flag, pulled.reconsume_times, pulled._stored_body
         assert at_once == (
             stored.queue_offset,
             stored.store_size,
@@ -87,7 +83,7 @@ def test_every_field_is_the_one_of_the_slow_decoder(encoded):
             stored.reconsume_times,
             stored.body,
         )
-        assert (pulled.topic, pulled.tags) == (stored.topic, stored.tags)
+        assert (pulled._topic(), pulled.tag) == (stored.topic, stored.tags)
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.data())
