@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from ipaddress import ip_address
 
-from sparrowmq.protocol.messages.message_id import ReservedIds, UniqueIds
+from sparrowmq.kernel.gathering import ReservedIds
+from sparrowmq.protocol.messages.message_id import UniqueIds
 
 
 class MessageIds:

@@ -14,7 +14,7 @@ from random import Random
 from threading import get_ident
 from typing import Any
 
-from sparrowmq.kernel import batches, columns, cursor, hpack, is_compiled, messages, records, string_hash
+from sparrowmq.kernel import batches, columns, cursor, gathering, hpack, is_compiled, messages, records, string_hash
 from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY, ConnectionFault, GrpcError
 from sparrowmq.kernel.http2 import Http2
 
@@ -32,6 +32,7 @@ def main(seed: int, count: int) -> None:
     for _ in range(count):
         print(case(random))
         print(batch_case(random))
+        print(gather_case(random))
         print(header_case(random))
         print(hash_case(random))
         print(connection_case(random))
@@ -178,6 +179,58 @@ def settled(received: list[messages.DeliveredMessage], random: Random) -> list[o
     queue.is_watched = False
     found += [len(messages.ack_at_once(received)), len(queue.unsettled_messages), queue.remove_all(received)]
     return found
+
+
+class Answer:
+    """A future of a send."""
+
+    def __init__(self) -> None:
+        self.result: object = None
+
+    def done(self) -> bool:
+        return self.result is not None
+
+    def set_result(self, result: object) -> None:
+        self.result = result
+
+
+def gather_case(random: Random) -> str:
+    """Messages of all kinds that are put one after the other, and what becomes of their batches."""
+    window = gathering.Window(9, 9999, random.choice([600, 99999]))
+    window.in_flight = random.choice([0, 1])
+    gather = gathering.Gather(window, 3.0, random.choice([2, 4]), random.choice([200, 9999]), 100)
+    for tag, head in ((None, b"UNIQ_KEY\1"), ("a", b"TAGS\1a\2UNIQ_KEY\1"), ("long", b"x" * 8193)):
+        gather.learn("t", "n%t", tag, head)
+    gather.learn("u", "u", None, b"UNIQ_KEY\1")
+    found: list[object] = []
+    for _ in range(random.randint(1, 9)):
+        arguments: dict[str, Any] = random.choice(
+            [
+                {},
+                {"tag": "a"},
+                {"tag": 5},
+                {"tag": "long"},
+                {"keys": "k"},
+                {"keys": "\u00e4"},
+                {"keys": ["k"]},
+                {"x": 1},
+            ]
+        )
+        body = random.choice([b"", b"x", b"x" * 100, b"x" * 101, "text", None])
+        asked = partial(gather.put, random.choice(["t", "u", "v", 1]), body, arguments, random.random() < 0.5, Answer())
+        found += [outcome(asked), window.accumulated, window.accumulated_bytes]
+        if found[-3] == 1:
+            gather.use_ids(gathering.ReservedIds("ID", random.choice([0, 0xFFFF])))
+            found.append(outcome(asked))
+        window.is_shut = random.random() < 0.05
+    gather.close_topic("u")
+    gather.close_all()
+    for batch in gather.ready:
+        sizes = batch.topic, batch.size_bytes, batch.body_bytes, batch.msg_ids
+        found += [sizes, batch.encoded(), batch.single_body(), batch.single_properties()]
+        batch.succeed(lambda *parts: parts, random.choice([["o"], ["o", "p"]])[: len(batch.futures)], "q", 7, "OK")
+        found.append([future.result for future in batch.futures])
+    return sha256("; ".join(map(str, found)).encode()).hexdigest()[:16]
 
 
 def batch_case(random: Random) -> str:

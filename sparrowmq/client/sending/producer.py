@@ -19,7 +19,7 @@ from typing import TypeVar, Unpack
 from sparrowmq.client.arguments import check_names
 from sparrowmq.client.loop_affinity import checks_loop, running_loop
 from sparrowmq.client.message_ids import MessageIds
-from sparrowmq.client.sending.accumulator import Accumulator, Batch
+from sparrowmq.client.sending.accumulator import Accumulator
 from sparrowmq.client.sending.encoder import MessageEncoder, PreparedMessage, is_plain, split_into_batches, without_wait
 from sparrowmq.client.sending.producer_settings import (
     DEFAULT_GROUP,
@@ -40,6 +40,7 @@ from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.client.sending.transaction import Transaction, TransactionEnds
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ConfigError, InvalidMessage, SendManyFailed, SparrowError
+from sparrowmq.kernel.gathering import Batch
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
 from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
@@ -259,7 +260,7 @@ class Producer:
                 self._accumulator.learn(message.topic, topic, message.tag, head)
             if self._accumulator.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
-                return self._accumulator.add(topic, message.body, head, prepared.msg_id, limit_s)
+                return self._accumulator.take_checked(topic, message.body, head, prepared.msg_id, limit_s)
         item = self._encoder.encode_message(prepared, call.timeout_s)
         return self._put(item, call.fifo, call.queue, result_of, is_awaited=is_awaited)
 

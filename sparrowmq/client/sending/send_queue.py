@@ -28,7 +28,7 @@ from typing import Any, Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Route, Routes
-from sparrowmq.client.sending.accumulator import Accumulator, Window
+from sparrowmq.client.sending.accumulator import Accumulator
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.queue_choice import FAILED_S, BatchRoundRobin, RoundRobin, SlowBrokers
 from sparrowmq.client.sending.send_request import BatchRequest, SendAnswer, SendRequest, no_queue_error
@@ -47,6 +47,7 @@ from sparrowmq.errors import (
     SendFailed,
     SparrowError,
 )
+from sparrowmq.kernel.gathering import Window
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode

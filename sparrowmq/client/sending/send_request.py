@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from sparrowmq.client.cluster.network import plain_queue
 from sparrowmq.client.cluster.routes import TEMPLATE_QUEUES, Route
-from sparrowmq.client.sending.accumulator import OVERHEAD_BYTES, Batch
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, RemoteError, SendFailed, SparrowError
+from sparrowmq.kernel.batch_layout import OVERHEAD_BYTES
+from sparrowmq.kernel.gathering import Batch
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties
@@ -192,7 +193,7 @@ class BatchRequest(SendRequest):
 
     @property
     def is_abandoned(self) -> bool:
-        return self.batch.is_abandoned()
+        return all(future.done() for future in self.batch.futures)
 
     @property
     def cost_bytes(self) -> int:
@@ -205,9 +206,8 @@ class BatchRequest(SendRequest):
                 if not future.done():
                     future.set_result(result)
             return
-        self.batch.succeed(
-            header.msg_id.split(","), stored_queue(self, answer), header.queue_offset, SendStatus(answer.code)
-        )
+        queue, status = stored_queue(self, answer), SendStatus(answer.code)
+        self.batch.succeed(SendResult, header.msg_id.split(","), queue, header.queue_offset, status)
 
     def fail(self, error: BaseException, is_reported: bool = False) -> None:
         for future in self.batch.futures:
@@ -243,7 +243,7 @@ def batch_request(batch: Batch, namespace: str) -> BatchRequest:
     is_batch = count > 1
     return BatchRequest(
         batch.topic,
-        batch.encode() if is_batch else batch.single_body(),
+        batch.encoded() if is_batch else batch.single_body(),
         "" if is_batch else WAIT_PROPERTY + batch.single_properties().decode(),
         is_batch=is_batch,
         timeout_s=batch.timeout_s,

@@ -24,15 +24,14 @@ from typing import Final, NamedTuple
 from librt.strings import BytesWriter, write_i64_be
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.kernel.batch_layout import RESERVED
+from sparrowmq.kernel.gathering import ReservedIds
 from sparrowmq.protocol import hosts
 
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
 _LAST_PORT: Final = 65535
 _HEX: Final = [f"{byte:02X}" for byte in range(256)]
-# As many ids as a batch usually needs. The counter returns to an id after 512 reservations, and no producer makes so
-# many batches in a millisecond.
-RESERVED: Final = 128
 
 
 class UniqueIds:
@@ -77,28 +76,6 @@ class UniqueIds:
             self._month_start_ms, self._month_end_ms = _month_around(now_ms)
         self._now_ms = now_ms
         self._head = f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}"
-
-
-class ReservedIds:
-    """Some ids of one millisecond, which are made when they are needed. Made by `UniqueIds.reserve`.
-
-    Attributes:
-        left: how many there are.
-    """
-
-    __slots__ = ("_counter", "_head", "left")
-
-    def __init__(self, head: str, counter: int) -> None:
-        self._head = head
-        self._counter = counter
-        self.left = RESERVED
-
-    def next(self) -> str:
-        """Return the next one, while some are `left`."""
-        counter = self._counter
-        self._counter = (counter + 1) & 0xFFFF
-        self.left -= 1
-        return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
 
 
 class OffsetId(NamedTuple):

@@ -3,9 +3,9 @@ import asyncio
 import pytest
 
 from sparrowmq.client.cluster.routes import Route
-from sparrowmq.client.sending.accumulator import OVERHEAD_BYTES
 from sparrowmq.client.sending.send_request import SendRequest, no_queue_error
 from sparrowmq.errors import ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
+from sparrowmq.kernel.batch_layout import OVERHEAD_BYTES
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 

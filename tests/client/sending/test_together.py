@@ -1,7 +1,7 @@
 import asyncio
 
-from sparrowmq.client.sending.accumulator import Batch
 from sparrowmq.client.sending.send_request import batch_request
+from sparrowmq.kernel.gathering import Batch
 from sparrowmq.protocol.messages import batch
 
 

@@ -1,4 +1,4 @@
-from sparrowmq.client.sending.accumulator import Window
+from sparrowmq.kernel.gathering import Window
 
 
 def test_the_window_is_open_up_to_its_messages_and_its_bytes():

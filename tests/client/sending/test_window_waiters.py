@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.sending.accumulator import Window
 from sparrowmq.client.sending.send_queue import WindowWaiters
+from sparrowmq.kernel.gathering import Window
 
 SIZE = 4
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.kernel.batch_layout import RESERVED
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message_id import (
-    RESERVED,
     OffsetId,
     OffsetIds,
     UniqueIds,
