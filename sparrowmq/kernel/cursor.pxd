@@ -50,6 +50,9 @@ cdef class Out:
     cpdef int copy_hexadecimal(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
     cpdef unsigned int crc(self, Py_ssize_t at) except? 1
     cpdef int put_i32(self, Py_ssize_t at, int64_t value) except -1
+    cpdef int zeros(self, Py_ssize_t count) except -1
+    cpdef int put(self, Py_ssize_t at, bytes content) except -1
+    cpdef bytes piece(self, Py_ssize_t begin, Py_ssize_t end)
     cpdef int i32_at(self, Py_ssize_t at) except? -1
     cpdef int decimal(self, int64_t value) except -1
     cpdef int hexadecimal(self, int64_t value) except -1

@@ -215,6 +215,24 @@ class Out:
             raise IndexError(_BEYOND)
         self._made[at : at + 4] = value.to_bytes(4, "big", signed=True)
 
+    def zeros(self, count: int) -> None:
+        """Begin with so many zeros. They take no memory of the system until they are changed."""
+        if self._made or count < 0:
+            raise ValueError("zeros come first")
+        self._made = bytearray(count)
+
+    def put(self, at: int, content: bytes) -> None:
+        """Write over bytes that were made before. Raises: IndexError."""
+        if not 0 <= at <= len(self._made) - len(content):
+            raise IndexError(_BEYOND)
+        self._made[at : at + len(content)] = content
+
+    def piece(self, begin: int, end: int) -> bytes:
+        """A copy of the bytes from `begin` to `end`. Raises: IndexError."""
+        if not 0 <= begin <= end <= len(self._made):
+            raise IndexError(_BEYOND)
+        return bytes(memoryview(self._made)[begin:end])
+
     def i32_at(self, at: int) -> int:
         """The number in four bytes that were made before. Raises: IndexError."""
         if not 0 <= at <= len(self._made) - 4:

@@ -5,7 +5,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
@@ -277,7 +277,7 @@ cdef class Out:
         self.size = 0
 
     def __dealloc__(self):
-        PyMem_Free(self._data)
+        PyMem_RawFree(self._data)
 
     cdef unsigned char* _grow(self, Py_ssize_t more) except NULL:
         """Return where the next `more` bytes belong. They count as made."""
@@ -286,7 +286,7 @@ cdef class Out:
         self._check_unviewed()
         if more > self._room - self.size:
             room = max(_FIRST_ROOM, self.size + more, 2 * self._room)
-            data = <unsigned char*>PyMem_Realloc(self._data, room)
+            data = <unsigned char*>PyMem_RawRealloc(self._data, room)
             if data is NULL:
                 raise MemoryError()
             self._data = data
@@ -368,6 +368,26 @@ cdef class Out:
         _put_u32(self._data + at, <unsigned int>(value & 0xFFFFFFFFLL))
         return 0
 
+    cpdef int zeros(self, Py_ssize_t count) except -1:
+        if self._data is not NULL or count < 0:
+            raise ValueError("zeros come first")
+        self._data = <unsigned char*>PyMem_RawCalloc(max(count, 1), 1)
+        if self._data is NULL:
+            raise MemoryError()
+        self._room = self.size = count
+        return 0
+
+    cpdef int put(self, Py_ssize_t at, bytes content) except -1:
+        if at < 0 or len(content) > self.size - at:
+            raise IndexError("beyond the end of the bytes")
+        memcpy(self._data + at, <const char*>content, len(content))
+        return 0
+
+    cpdef bytes piece(self, Py_ssize_t begin, Py_ssize_t end):
+        if begin < 0 or end < begin or end > self.size:
+            raise IndexError("beyond the end of the bytes")
+        return self._data[begin:end] if end > begin else b""
+
     cpdef int i32_at(self, Py_ssize_t at) except? -1:
         if at < 0 or at > self.size - 4:
             raise IndexError("beyond the end of the bytes")
@@ -406,7 +426,7 @@ cdef class Out:
         self._check_unviewed()
         self.size = size
         if size == 0 and self._room > _KEPT_ROOM:
-            PyMem_Free(self._data)
+            PyMem_RawFree(self._data)
             self._data = NULL
             self._room = 0
         return 0
@@ -457,13 +477,13 @@ cdef class Longs:
             PyBuffer_Release(&buffer)
 
     def __dealloc__(self):
-        PyMem_Free(self._data)
+        PyMem_RawFree(self._data)
 
     cdef int _make_room(self, Py_ssize_t count) except -1:
         """Have room for `count` numbers."""
         cdef int64_t* data
         if count > self._room:
-            data = <int64_t*>PyMem_Realloc(self._data, count * sizeof(int64_t))
+            data = <int64_t*>PyMem_RawRealloc(self._data, count * sizeof(int64_t))
             if data is NULL:
                 raise MemoryError()
             self._data = data

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.index_layout import KEY_BYTES
 from sparrowmq.kernel.string_hash import ascii_hash, positive
 
-KEY_BYTES = 24
 _SPACE = 0x20
 
 

@@ -7,7 +7,7 @@ header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | u
 Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's hash of `topic#key`, made positive. The
 slot is hash % slots. Different keys may have one hash, so a search compares the keys of the messages that it finds.
 
-Keys come in batches, as hashes (`KeyHashes`). From some dozens on, numpy links them. Source: IndexFile,
+Keys come in batches, as hashes (`KeyHashes`); kernel/index_slots.py links them. Source: IndexFile,
 IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
 """
 
@@ -20,11 +20,12 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.kernel.index_layout import PART_BITS, SLOT_BYTES
+from sparrowmq.kernel.index_slots import IndexSlots, count_used
 from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.store.index_keys import key_hash
 from sparrowmq.store.log.log_file import LogFile, is_unused
@@ -39,24 +40,19 @@ NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 _ENTRIES_PER_READ: Final = 1 << 16  # entries per read
 _ENTRIES_PER_PAUSE: Final = 64  # entries, about 100 us
 _END_TIME_TOLERANCE_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
-SLOT_SIZE: Final = 4
-VECTOR_MIN: Final = 48  # keys; fewer are faster one by one
-BATCH: Final = 2048  # keys that are linked at once, at most: numpy's arrays of more do not fit into the caches
+_PIECE_BYTES: Final = 1 << 16  # of slots that are read at once
+BATCH: Final = 2048  # keys that are linked at once, at most: 0.3 ms
 _KEY: Final = struct.Struct(">qqq")  # of KeyHashes
-_SLOT_PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
-_SLOTS_PER_PART: Final = 1 << _SLOT_PART_BITS
-_MAX_SLOTS_WITHOUT_NUMPY: Final = 1 << 10  # so few are counted faster than numpy is loaded
 _REMEDY: Final = "start the broker again, which builds the index again from the log"
 
 
 class Slots:
     """The slots of one file, from position `begin` on: each contains the number of its newest entry, 0 for none.
 
-    Keys fall into slots all over 20 MB. Single slots are written directly to their places. Some thousand keys at once
-    would need as many system calls, so the growing file's slots are then kept in memory. Changed parts are written
-    before a checkpoint says that the keys are there:
+    Keys fall into slots all over 20 MB. To write each to its place would need as many system calls, so the growing
+    file's slots are kept in memory. Changed parts are written before a checkpoint says that the keys are there:
 
-        loop      put put put ── take: the parts that changed ── put put ...
+        loop      link link link ── take: the parts that changed ── link link ...
         thread                   └─ write: part, part ... sync      then the checkpoint
 
     A checkpoint before which no part changed frees the memory. A part may contain slots of later keys, which does no
@@ -68,85 +64,62 @@ class Slots:
         self.count = count
         self._file = file
         self._begin = begin
-        self._numbers: Any = None
-        self._changed: Any = None
+        self._slots: IndexSlots | None = None
         self._being_written: Unwritten | None = None
 
     def newest_entry(self, slot: int) -> int:
-        if self._numbers is not None:
-            return int(self._numbers[slot])
-        return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")
-
-    def put(self, slot: int, number: int) -> None:
-        if self._numbers is not None:
-            self._numbers[slot] = number
-        self._file.write(self._begin + slot * SLOT_SIZE, number.to_bytes(SLOT_SIZE, "big"))
+        if self._slots is not None:
+            return self._slots.newest(slot)
+        return int.from_bytes(self._file.read(self._begin + slot * SLOT_BYTES, SLOT_BYTES), "big")
 
     def count_used(self) -> int:
-        if self._numbers is None and self.count <= _MAX_SLOTS_WITHOUT_NUMPY:
-            content = self._file.read(self._begin, self.count * SLOT_SIZE)
-            return sum(any(content[at : at + SLOT_SIZE]) for at in range(0, len(content), SLOT_SIZE))
-        import numpy
+        if self._slots is not None:
+            return count_used(self._slots.content())
+        return sum(count_used(content) for _, content in self._used_pieces())
 
-        if self._numbers is not None:
-            return int(numpy.count_nonzero(self._numbers))
-        used_count, size = 0, _SLOTS_PER_PART * SLOT_SIZE
-        end = self._begin + self.count * SLOT_SIZE
-        for begin in range(self._begin, end, size):
-            content = self._file.read(begin, min(size, end - begin))
-            used_count += int(numpy.count_nonzero(numpy.frombuffer(content, "i4")))
-        return used_count
+    def load_all(self) -> IndexSlots:
+        if self._slots is None:
+            slots = self._slots = IndexSlots(self.count)
+            for at, content in self._used_pieces():
+                slots.load(at, content)
+        return self._slots
 
-    def load_all(self) -> Any:
-        """Return all slots as a numpy array. A caller that changes it calls `note_changed`."""
-        if self._numbers is None:
-            import numpy  # takes 0.1 s; a store without an index does not need it
-
-            self._numbers = numpy.zeros(self.count, ">i4")
-            self._changed = numpy.zeros((self.count >> _SLOT_PART_BITS) + 1, bool)
-            self._load(self._numbers.view("u1"))
-        return self._numbers
-
-    def _load(self, array: Any) -> None:
-        file, end = self._file, self._begin + len(array)
-        for low, high in file.used_parts(self._begin):
-            if low >= end:
-                break
-            content = file.read(low, min(high, end) - low)
-            array[low - self._begin : low - self._begin + len(content)] = bytearray(content)
-
-    def note_changed(self, slots: Any) -> None:
-        self._changed[slots >> _SLOT_PART_BITS] = True
+    def _used_pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the parts of the slots that are no hole in the file, each with its position from the first slot."""
+        end = self._begin + self.count * SLOT_BYTES
+        for low, high in self._file.used_parts(self._begin):
+            for begin in range(low, min(high, end), _PIECE_BYTES):
+                size = min(_PIECE_BYTES, min(high, end) - begin)
+                yield begin - self._begin, self._file.read(begin, size)
 
     def replace(self, content: bytes) -> None:
-        self._numbers = None
+        self._slots = None
         self._file.write(self._begin, content)
 
     def take(self) -> Unwritten | None:
         """Return the parts that are not in the file yet; the caller writes them, or gives them back. It frees the
         memory if nothing has changed since the last call, and the parts of that call are in the file.
         """
-        if self._numbers is None:
+        if self._slots is None:
             return None
-        if not self._changed.any():
+        parts = self._slots.take_changed()
+        if not parts:
             if self._being_written is None or self._being_written.is_written:
-                self._numbers = self._being_written = None
+                self._slots = self._being_written = None
             return None
-        parts = self._changed.nonzero()[0].tolist()
-        self._changed[:] = False
-        self._being_written = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        self._being_written = Unwritten(self._file.path, self._file.size, self._begin, self._slots, parts)
         return self._being_written
 
     def give_back(self, unwritten: Unwritten) -> None:
         """Note that these parts are not in the file after all; in any thread."""
-        if self._numbers is unwritten.numbers:
-            self._changed[unwritten.parts] = True
+        if self._slots is not None and self._slots is unwritten.slots:
+            self._slots.note_changed(unwritten.parts)
 
     def write_all(self) -> None:
         """Write all slots, and free the memory: the file is full. Raises: OSError."""
-        if self._numbers is not None:
-            self._file.write(self._begin, self._numbers.tobytes())
-            self._numbers = self._being_written = None
+        if self._slots is not None:
+            self._file.write(self._begin, self._slots.content())
+            self._slots = self._being_written = None
 
 
 @dataclass(slots=True)
@@ -158,7 +131,7 @@ class Unwritten:
     path: str
     file_size: int
     begin: int
-    numbers: Any
+    slots: IndexSlots
     parts: list[int]
     is_written: bool = False
 
@@ -172,33 +145,10 @@ class Unwritten:
             if file.size < self.file_size:
                 raise cut_error(self.path, self.file_size)
             for part in self.parts:
-                first_slot = part << _SLOT_PART_BITS
-                vfs.write(
-                    file,
-                    self.begin + first_slot * SLOT_SIZE,
-                    self.numbers[first_slot : first_slot + _SLOTS_PER_PART].tobytes(),
-                )
+                vfs.write(file, self.begin + (part << PART_BITS) * SLOT_BYTES, self.slots.part(part))
             self.is_written = True
         finally:
             vfs.close(file)
-
-
-@lru_cache(maxsize=1)
-def load_numpy() -> Any:
-    """Import numpy when it is first needed: loading it takes 0.1 s."""
-    import numpy
-
-    return numpy
-
-
-@lru_cache(maxsize=1)
-def _key_type() -> Any:
-    return load_numpy().dtype([("hash", ">i8"), ("offset", ">i8"), ("stored_ms", ">i8")])
-
-
-@lru_cache(maxsize=1)
-def _row_type() -> Any:
-    return load_numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
 
 class IndexFile:
@@ -206,10 +156,10 @@ class IndexFile:
         self.file = file
         self.slot_count = slot_count
         self.slot_table = Slots(file, HEADER.size, slot_count)
-        self.max_entries = (file.size - HEADER.size - slot_count * SLOT_SIZE) // ENTRY.size
+        self.max_entries = (file.size - HEADER.size - slot_count * SLOT_BYTES) // ENTRY.size
         header = HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next_entry = header
-        self._entries_at = HEADER.size + slot_count * SLOT_SIZE
+        self._entries_at = HEADER.size + slot_count * SLOT_BYTES
         self.was_cut = False  # truncated before it was opened
         self._lacks_slots: bool | None = None  # None: not counted yet
 
@@ -223,52 +173,21 @@ class IndexFile:
         return room
 
     def put(self, keys: bytes) -> None:
-        """Add some of the columns of `KeyHashes`; there must be room. Raises: OSError."""
-        _, offset, ms = _KEY.unpack_from(keys)
-        self._begin(offset, ms)
-        for hash_code, offset, ms in _KEY.iter_unpack(keys):
-            slot = hash_code % self.slot_count
-            previous = self.slot_table.newest_entry(slot)
-            if not 0 < previous < self.next_entry:
-                previous = 0
-                self.used_slots += 1
-            entry = ENTRY.pack(hash_code, offset, self._seconds(ms), previous)
-            self.file.write(self._entry_at(self.next_entry), entry)
-            self.slot_table.put(slot, self.next_entry)
-            self.next_entry += 1
-        self._finish(offset, ms)
-
-    def put_vector(self, keys: bytes) -> None:
-        """Put many entries at once, sorted by slot: the entry before one is its neighbour or the slot's own. The slots
-        are in the file once the parts that `Slots.take` returns were written. Raises: OSError.
+        """Add some of the columns of `KeyHashes`; there must be room. The slots are in the file once the parts that
+        `Slots.take` returns were written. Raises: OSError.
         """
-        numpy = load_numpy()
-        columns = numpy.frombuffer(keys, _key_type())
-        hashes, offsets, stored_ms = columns["hash"].astype(numpy.int64), columns["offset"], columns["stored_ms"]
-        first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
-        self._begin(int(offsets[0]), first_ms)
+        self._begin(*_KEY.unpack_from(keys)[1:])
         slots = self.slot_table.load_all()
-        count = len(hashes)
-        numbers = numpy.arange(self.next_entry, self.next_entry + count, dtype=numpy.int32)
-        slot_numbers = hashes % self.slot_count
-        order = numpy.argsort(slot_numbers, kind="stable")
-        slot_numbers, numbers_by_slot = slot_numbers[order], numbers[order]
-        previous = slots[slot_numbers].astype(numpy.int32)
-        previous[(previous < 0) | (previous >= self.next_entry)] = 0
-        self.used_slots += int(numpy.count_nonzero(previous == 0))
-        has_same_slot = slot_numbers[1:] == slot_numbers[:-1]
-        self.used_slots -= int(numpy.count_nonzero(has_same_slot & (previous[1:] == 0)))
-        previous[1:][has_same_slot] = numbers_by_slot[:-1][has_same_slot]
-        rows = numpy.empty(count, dtype=_row_type())
-        rows["hash"], rows["offset"] = hashes, offsets
-        first, last = self._seconds(first_ms), self._seconds(last_ms)
-        rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms.tolist()))
-        rows["previous"][order] = previous
-        self.file.write(self._entry_at(self.next_entry), rows.tobytes())
-        slots[slot_numbers] = numbers_by_slot  # of equal slots the last one wins: the newest
-        self.slot_table.note_changed(slot_numbers)
-        self.next_entry += count
-        self._finish(int(offsets[-1]), last_ms)
+        used_before = slots.used
+        entries = slots.link(keys, self.next_entry, self.begin_ms)
+        try:
+            self.file.write(self._entry_at(self.next_entry), entries)
+        except (DiskFull, OSError):
+            slots.unlink(entries)
+            raise
+        self.used_slots += slots.used - used_before
+        self.next_entry += len(keys) // _KEY.size
+        self._finish(*_KEY.unpack_from(keys, len(keys) - _KEY.size)[1:])
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield the offsets of entries with that hash, newest first, and -1 at least after each 64 other entries.
@@ -352,27 +271,14 @@ class IndexFile:
 
     def _rebuilt_slots(self) -> tuple[bytes, int]:
         """Return the slots for the existing entries, and the number of used ones."""
-        if self.next_entry > VECTOR_MIN:
-            numpy = load_numpy()
-            newest = numpy.zeros(self.slot_count, ">i4")
-            for begin in range(1, self.next_entry, _ENTRIES_PER_READ):
-                end = min(begin + _ENTRIES_PER_READ, self.next_entry)
-                rows = self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size)
-                hashes = numpy.frombuffer(rows, _row_type())["hash"]
-                # Of equal slots the last one wins: the newest.
-                newest[hashes % self.slot_count] = numpy.arange(begin, end, dtype=numpy.int32)
-            return newest.tobytes(), int(numpy.count_nonzero(newest))
-        by_slot = {self.entry(number)[0] % self.slot_count: number for number in range(1, self.next_entry)}
-        slots = bytearray(self.slot_count * SLOT_SIZE)
-        for slot, number in by_slot.items():
-            slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
-        return bytes(slots), len(by_slot)
+        slots = IndexSlots(self.slot_count)
+        for begin in range(1, self.next_entry, _ENTRIES_PER_READ):
+            end = min(begin + _ENTRIES_PER_READ, self.next_entry)
+            slots.link_again(self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size), begin)
+        return slots.content(), slots.used
 
     def _entry_at(self, number: int) -> int:
         return self._entries_at + number * ENTRY.size
-
-    def _seconds(self, stored_ms: int) -> int:
-        return min(max(0, (stored_ms - self.begin_ms) // 1000), 0x7FFFFFFF) if self.begin_ms > 0 else 0
 
     def _begin(self, offset: int, stored_ms: int) -> None:
         if self.next_entry <= 1:
@@ -398,7 +304,7 @@ class Index:
         self._vfs = vfs
         self._folder = folder
         self._slots = slots
-        self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
+        self._file_size = HEADER.size + slots * SLOT_BYTES + entries * ENTRY.size
         self.files: list[IndexFile] = []
         self.is_damaged = False  # a write failed, or a search has found damage; the next start builds the index again
         # Keys of records that were stored from this time on are missing; None if no key is.
@@ -485,10 +391,7 @@ class Index:
             raise cut_error(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
         part = columns[at : at + min(file.room, BATCH) * _KEY.size]
-        if len(part) >= VECTOR_MIN * _KEY.size:
-            file.put_vector(part)
-        else:
-            file.put(part)
+        file.put(part)
         if file.file.unreadable:
             raise OSError(errno.EIO, "slots of it cannot be read", file.file.path)
         return len(part)

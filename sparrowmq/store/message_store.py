@@ -435,8 +435,7 @@ class MessageStore:
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):
                 self.wants_checkpoint.set()
-            if self._queue_builder.can_index(executor):
-                self._queue_builder.index_keys()
+            self._queue_builder.index_keys()
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:

@@ -21,11 +21,8 @@ counts more messages than the log can have had. An entry for each would fill the
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor, Future
-from types import ModuleType
 from typing import Final
 
 from librt.strings import read_i32_be, read_i64_be
@@ -39,7 +36,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from sparrowmq.store.index import BATCH, VECTOR_MIN, Index
+from sparrowmq.store.index import BATCH, Index
 from sparrowmq.store.index_keys import add_keys
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -89,7 +86,6 @@ class QueueBuilder(NewEntries):
         self.limit: Callable[[], int] | None = None
         # Entries, by queue, that were taken out of the queues because they may not be shown yet.
         self._hidden_entries: dict[ConsumeQueue, bytes] = {}
-        self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
         self._no_entry_count = 0  # records that no queue can have
 
     def drain(self, end: int) -> None:
@@ -149,15 +145,7 @@ class QueueBuilder(NewEntries):
     @property
     def has_batch_to_index(self) -> bool:
         """Whether a whole batch of keys was collected: more keys would only make the pause longer."""
-        return len(self.keys) >= BATCH and self._numpy is not None and self._numpy.done()
-
-    def can_index(self, executor: Executor) -> bool:
-        """Whether the collected keys can be hashed now. numpy takes 0.1 s and 15 MB to load, so it is loaded when
-        needed, in a thread.
-        """
-        if self._numpy is None and len(self.keys) >= VECTOR_MIN:
-            self._numpy = executor.submit(importlib.import_module, "numpy")
-        return self._numpy is None or self._numpy.done()
+        return len(self.keys) >= BATCH
 
     def index_keys(self) -> None:
         if self._index is not None and self.keys:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from struct import iter_unpack
 from typing import Any
@@ -17,7 +16,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.index import VECTOR_MIN, Index
+from sparrowmq.store.index import BATCH, Index
 from sparrowmq.store.index_keys import add_keys, key_hash
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
@@ -178,15 +177,13 @@ def test_the_index_learns_of_keys_when_somebody_asks(stores: Stores):
     assert store.indexed[1] == 0
 
 
-def test_numpy_is_loaded_in_a_thread_when_there_are_many_keys(floor: Floor):
-    with ThreadPoolExecutor(1) as executor:
-        assert floor.dispatch.can_index(executor)
-        for number in range(VECTOR_MIN):
-            add_keys(floor.dispatch.keys, "T", number, STORED_MS, ("k",), None)
-        floor.dispatch.can_index(executor)
-    assert floor.dispatch.can_index(executor)
+def test_a_whole_batch_of_keys_is_indexed_at_once(floor: Floor):
+    for number in range(BATCH):
+        assert not floor.dispatch.has_batch_to_index
+        add_keys(floor.dispatch.keys, "T", number, STORED_MS, ("k",), None)
+    assert floor.dispatch.has_batch_to_index
     floor.dispatch.index_keys()
-    assert floor.index.end_offset == VECTOR_MIN - 1 and not floor.dispatch.keys
+    assert floor.index.end_offset == BATCH - 1 and not floor.dispatch.keys
 
 
 # Transactions and delays

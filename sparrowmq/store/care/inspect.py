@@ -31,6 +31,7 @@ from typing import Final, NamedTuple, TypeAlias
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, RemoteProtocolError
+from sparrowmq.kernel.index_layout import SLOT_BYTES
 from sparrowmq.kernel.record_layout import (
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
@@ -53,7 +54,6 @@ from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.wire import json
 from sparrowmq.store import checkpoint, index
-from sparrowmq.store.index import SLOT_SIZE
 from sparrowmq.store.layout import (
     BLANK,
     BLANK_SIZE,
@@ -533,7 +533,7 @@ def _describe_index_file(file: StoreFile, start: int | None) -> Description:
 
 
 def _index_lines(file: StoreFile, slots: int, first: int, following: int, begin_ms: int) -> Iterator[Line]:
-    entries_at = index.HEADER.size + slots * SLOT_SIZE
+    entries_at = index.HEADER.size + slots * SLOT_BYTES
     room = (file.size - entries_at) // index.ENTRY.size
     if following > 1 and not slots:
         yield None, "the entries do not end where the header says; sparrowmq store check tells more"
@@ -561,7 +561,7 @@ def _count_slots(file: StoreFile, following: int, end_offset: int) -> int:
     """
     usual = StoreSettings("")
     entries_size = usual.index_entries * index.ENTRY.size
-    if file.size == index.HEADER.size + usual.index_slots * SLOT_SIZE + entries_size:
+    if file.size == index.HEADER.size + usual.index_slots * SLOT_BYTES + entries_size:
         return usual.index_slots
     last_used = file.find_used_end() - 1
     last_at = last_used - (last_used - file.size) % index.ENTRY.size
@@ -569,7 +569,7 @@ def _count_slots(file: StoreFile, following: int, end_offset: int) -> int:
     if following <= 1 or slots_size <= 0 or last_at + index.ENTRY.size > file.size:
         return 0
     is_last = index.ENTRY.unpack(file.read(last_at, index.ENTRY.size))[1] == end_offset
-    return slots_size // SLOT_SIZE if is_last else 0
+    return slots_size // SLOT_BYTES if is_last else 0
 
 
 def _checkpoint_lines(file: StoreFile) -> Iterator[Line]:

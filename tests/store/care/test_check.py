@@ -9,12 +9,13 @@ from zlib import crc32
 
 import pytest
 
+from sparrowmq.kernel.index_layout import SLOT_BYTES
 from sparrowmq.kernel.record_layout import PROPERTY_CRC_SIZE
 from sparrowmq.kernel.records import property_crc
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load, save
 from sparrowmq.store.index import ENTRY as INDEX_ENTRY
-from sparrowmq.store.index import HEADER, SLOT_SIZE
+from sparrowmq.store.index import HEADER
 from sparrowmq.store.index_keys import key_hash
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from sparrowmq.store.store_settings import StoreSettings
@@ -326,7 +327,7 @@ def test_the_check_changes_nothing(planted: Planted, number: int):
 
 
 def test_a_key_of_the_first_record_that_the_index_lost_is_said(planted: Planted):
-    slots = planted.settings.index_slots * SLOT_SIZE
+    slots = planted.settings.index_slots * SLOT_BYTES
     planted.write(planted.index, HEADER.size + slots + INDEX_ENTRY.size, b"\x7f\x7f\x7f\x7f")
     assert any(line.startswith("the record at 0: ") for line in verify(planted.settings))
 

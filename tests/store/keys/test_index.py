@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore
+from sparrowmq.kernel.index_layout import SLOT_BYTES
 from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.store.index import (
     ENTRY,
     HEADER,
     NAME_DIGITS,
-    SLOT_SIZE,
-    VECTOR_MIN,
     Index,
 )
 from sparrowmq.store.index_keys import add_keys, key_hash
@@ -26,6 +25,7 @@ from tests.store.stores import Stores, put
 
 NOON_MS = round(datetime(2026, 3, 4, 12, 0, 0, 5000).timestamp() * 1000)
 SLOTS, ENTRIES = 16, 8
+MANY = 48
 EVER = (0, 1 << 60)
 
 
@@ -75,8 +75,8 @@ def found(index: Index, topic: str, key: str, limit: int, begin_ms: int, end_ms:
 @pytest.mark.covers("S-STORE-04")
 def test_a_file_of_java_size_has_420000040_bytes(tmp_path: Path):
     settings = StoreSettings(tmp_path)
-    assert HEADER.size == 40 and SLOT_SIZE == 4 and ENTRY.size == 20
-    assert HEADER.size + settings.index_slots * SLOT_SIZE + settings.index_entries * ENTRY.size == 420_000_040
+    assert HEADER.size == 40 and SLOT_BYTES == 4 and ENTRY.size == 20
+    assert HEADER.size + settings.index_slots * SLOT_BYTES + settings.index_entries * ENTRY.size == 420_000_040
 
 
 @pytest.mark.covers("S-STORE-04")
@@ -84,6 +84,7 @@ def test_header_slots_and_entries_lie_where_java_puts_them(tmp_path: Path):
     index = index_in(tmp_path)
     add(index, [keyed(1, "a"), keyed(3, "b")])
     add(index, [keyed(66, "a")])
+    write_out(index)
     (content,) = contents(tmp_path)
     assert len(content) == 40 + SLOTS * 4 + ENTRIES * 20
     header = struct.unpack(">qqqqii", content[:40])
@@ -123,6 +124,7 @@ def test_a_new_file_begins_where_the_last_one_ends(tmp_path: Path):
 def test_an_index_is_found_again(tmp_path: Path):
     index = index_in(tmp_path)
     add(index, [keyed(number, f"k{number}") for number in range(10)])
+    write_out(index)
     index.close()
     index = index_in(tmp_path)
     assert [found(index, "T", f"k{number}", 64, *EVER) for number in range(10)] == [[100 * n] for n in range(10)]
@@ -272,12 +274,13 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     assert [file.slot_table.take() is None for file in at_once.files[:2]] == [True, True]
     assert [file.slot_table.take() is None for file in at_once.files[:2]] == [True, True]
     write_out(at_once)
-    assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
+    write_out(one_by_one)
+    assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * MANY and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
 
 
 def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):
-    batch = [keyed(number, f"😀{number}") for number in range(2 * VECTOR_MIN)]
+    batch = [keyed(number, f"😀{number}") for number in range(2 * MANY)]
     index = index_in(tmp_path, entries=200)
     add(index, batch)
     assert found(index, "T", "😀7", 64, *EVER) == [700]
@@ -337,10 +340,10 @@ def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
 
 def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     index = index_in(tmp_path, 512, 512)
-    add(index, many(VECTOR_MIN))
+    add(index, many(MANY))
     path = Path(index.files[0].file.path)
     os.truncate(path, 100)
-    for count in (VECTOR_MIN, 1):  # to write behind its end would make it look whole
+    for count in (MANY, 1):  # to write behind its end would make it look whole
         add(index, many(count))
     assert index.is_damaged and path.stat().st_size == 100
     assert [caplog.text.count(part) for part in ("another program truncated it", "cannot be found by key")] == [1, 1]
@@ -361,7 +364,7 @@ def test_searches_say_since_when_keys_are_missing(tmp_path: Path):
         found(index, "T", "k3", 9, 0, index_ms)
 
 
-@pytest.mark.parametrize("count", [3, VECTOR_MIN])
+@pytest.mark.parametrize("count", [3, MANY])
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_page_of_slots_that_cannot_be_read_or_written_stops_no_message(tmp_path: Path, count: int, is_read: bool):
     disk = FaultyDisk()

@@ -2,17 +2,17 @@
 
 import errno
 import os
+from struct import pack, unpack
 
 import pytest
 
-from sparrowmq.store.index import SLOT_SIZE, Slots
+from sparrowmq.kernel.index_layout import SLOT_BYTES
+from sparrowmq.store.index import Slots
 from sparrowmq.store.log.log_file import LogFile
 from tests.store.faulty_disk import FaultyDisk
 
-numpy = pytest.importorskip("numpy")
-
 BEGIN, COUNT = 40, 40_000  # three parts, of which the last one is not whole
-SIZE = BEGIN + COUNT * SLOT_SIZE + 100
+SIZE = BEGIN + COUNT * SLOT_BYTES + 100
 
 
 @pytest.fixture
@@ -40,36 +40,29 @@ def slots(file):
 
 
 def store(slots, *wanted):
-    slots.load_all()[list(wanted)] = [slot + 1 for slot in wanted]
-    slots.note_changed(numpy.array(wanted))
+    """The newest entry of each slot becomes the one whose number follows it."""
+    for slot in wanted:
+        slots.load_all().link(pack(">qqq", slot, 0, 0), slot + 1, 0)
 
 
 def holds_memory(slots):
-    return slots._numbers is not None
+    return slots._slots is not None
 
 
 def on_disk(file):
-    return numpy.frombuffer(file.read(BEGIN, COUNT * SLOT_SIZE), ">i4")
+    return unpack(f">{COUNT}i", file.read(BEGIN, COUNT * SLOT_BYTES))
 
 
-def test_one_slot_goes_into_the_file_at_once(slots, file):
-    slots.put(17, 4711)
-    assert slots.newest_entry(17) == 4711 == on_disk(file)[17]
-    slots.load_all()
-    slots.put(17, 4712)
-    assert slots.newest_entry(17) == 4712 == on_disk(file)[17]
-    assert slots.take() is None
-
-
-def test_many_are_in_memory_until_what_was_taken_is_written(slots, file, disk):
-    slots.put(3, 9)
+def test_they_are_in_memory_until_what_was_taken_is_written(slots, file, disk):
+    file.write(BEGIN + 3 * SLOT_BYTES, (9).to_bytes(4, "big"))
+    assert slots.newest_entry(3) == 9 and not holds_memory(slots)
     store(slots, 5, 39_999)
     assert [slots.newest_entry(slot) for slot in (3, 5, 39_999)] == [9, 6, 40_000]
-    assert on_disk(file).sum() == 9
+    assert sum(on_disk(file)) == 9 and slots.count_used() == 3
     unwritten = slots.take()
     assert unwritten.parts == [0, 2] and slots.take() is None
     unwritten.write(disk)
-    assert on_disk(file).tolist() == slots.load_all().tolist()
+    assert slots.load_all().content() == file.read(BEGIN, COUNT * SLOT_BYTES)
     assert file.read(0, BEGIN) == b"h" * BEGIN and file.read(SIZE - 100, 100) == b"e" * 100
 
 
@@ -84,7 +77,7 @@ def test_memory_is_free_once_the_file_has_all_of_it(slots, disk, file):
     assert slots.newest_entry(5) == 6
     store(slots, 7)
     slots.take().write(disk)
-    assert on_disk(file)[[5, 7]].tolist() == [6, 8]
+    assert [on_disk(file)[slot] for slot in (5, 7)] == [6, 8]
 
 
 def test_what_could_not_be_written_keeps_its_memory(slots, disk):
@@ -102,7 +95,7 @@ def test_what_was_given_back_is_taken_again(slots, file, disk):
     store(slots, 1)
     slots.give_back(unwritten)
     slots.take().write(disk)
-    assert on_disk(file)[[1, 20_000]].tolist() == [2, 20_001]
+    assert [on_disk(file)[slot] for slot in (1, 20_000)] == [2, 20_001]
 
 
 def test_a_file_that_is_full_has_all_of_them_and_none_stays_in_memory(slots, file, disk):
@@ -112,14 +105,14 @@ def test_a_file_that_is_full_has_all_of_them_and_none_stays_in_memory(slots, fil
     slots.write_all()
     slots.give_back(unwritten)
     assert slots.take() is None
-    assert on_disk(file)[[1, 20_000]].tolist() == [2, 20_001]
+    assert [on_disk(file)[slot] for slot in (1, 20_000)] == [2, 20_001]
     assert slots.newest_entry(20_000) == 20_001
 
 
 def test_what_was_replaced_counts_and_not_what_was_in_memory(slots, file):
     store(slots, 1, 2)
-    slots.replace(bytes(COUNT * SLOT_SIZE))
-    assert slots.newest_entry(1) == 0 and slots.take() is None and not on_disk(file).any()
+    slots.replace(bytes(COUNT * SLOT_BYTES))
+    assert slots.newest_entry(1) == 0 and slots.take() is None and not any(on_disk(file))
 
 
 def test_a_file_that_was_deleted_meanwhile_is_not_missed(slots, file, disk):
@@ -140,6 +133,6 @@ def test_nothing_is_written_behind_the_end_of_a_file_that_was_cut(slots, path, d
 
 def test_slots_that_cannot_be_read_are_noted_at_the_file(slots, file, path, disk):
     for slot in (1100, 5000):
-        slots.put(slot, 7)
+        file.write(BEGIN + slot * SLOT_BYTES, (7).to_bytes(4, "big"))
     disk.bad[path, 4096] = errno.EIO
-    assert slots.load_all()[[1100, 5000]].tolist() == [0, 7] and file.unreadable == {4096}
+    assert [slots.load_all().newest(slot) for slot in (1100, 5000)] == [0, 7] and file.unreadable == {4096}
