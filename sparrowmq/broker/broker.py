@@ -57,6 +57,7 @@ from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.role import BrokerContext, ReplicationRole
 from sparrowmq.broker.replication.slave_guard import refusing, refusing_once_over
 from sparrowmq.broker.saved_state import ReservedSpace
+from sparrowmq.broker.short_pulls import PlainPulls
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.store import FreedSpace, open_store, opened_full, store_part, wait_for_space, while_writable
 from sparrowmq.broker.topics import Topics
@@ -65,6 +66,7 @@ from sparrowmq.broker.transactions.transactions import MaySend, Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
 from sparrowmq.kernel.lanes import SEND_CODE
+from sparrowmq.kernel.pulls import PULL_CODE
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.loop.turn import POLLS, Turn
@@ -317,11 +319,15 @@ class Broker:
             may_write = accepts_writes is None or accepts_writes()
             return (sends.lane_rules, access.rights()) if may_write else None
 
+        def rules_of_pulls() -> object | None:
+            is_watched = quotas.is_on or (audit is not None and PULL_CODE in audit.codes)
+            return None if is_watched or access.guard is not None else self._pulls.lane_rules
+
         lanes = sends.make_lanes(needs_signature=accounts is not None)
         if accounts is not None:
             accounts.use_lanes(lanes)
-        durability = partial(store.durability, True)
-        way = PlainSends(lanes, store.appender, durability, rules, sends.received_counter, dispatcher)
+        durability, pulls = partial(store.durability, True), PlainPulls(self._pulls, rules_of_pulls, dispatcher)
+        way = PlainSends(lanes, store.appender, durability, rules, sends.received_counter, dispatcher, pulls)
         dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
@@ -386,8 +392,8 @@ class Broker:
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
         sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends)
-        self._sends = sends
         pulls = PullHandler(shared, pull_rules(settings), filters)
+        self._sends, self._pulls = sends, pulls
         retries = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._subscribe_to_settings(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None

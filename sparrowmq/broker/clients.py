@@ -181,6 +181,7 @@ class Clients:
         # A producer's connections by its id, in the order of arrival.
         self._by_id: dict[str, dict[Peer, _ProducerId]] = {}
         self._presences: dict[Peer, _Presence] = {}
+        self.version = 0  # rises when the subscriptions or the model of a consumer group change
 
     def part(self) -> Part:
         return Part(
@@ -217,6 +218,7 @@ class Clients:
         group = self._consumers.get(beat.group_name)
         if group is None:
             group = self._consumers[beat.group_name] = ConsumerGroup(beat.group_name)
+        former_model, former_subscriptions = group.message_model, dict(group.subscriptions)
         group.consume_type = str(beat.consume_type)
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
@@ -225,6 +227,8 @@ class Clients:
         if not keep_subscriptions:
             self._log_difference(group, group.members[peer], beat)
             has_changed |= group.subscribe(beat.subscription_data_set)
+        if group.message_model != former_model or group.subscriptions != former_subscriptions:
+            self.version += 1
         if has_changed and notify:
             self.notices.notify(group)
         return has_changed
@@ -447,6 +451,7 @@ class Clients:
         group.remove(member)
         if not group.members:
             del self._consumers[name]
+            self.version += 1
         elif notify:
             self.notices.notify(group)
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.pulls cimport PullLanes, PullTaker
 from sparrowmq.kernel.records cimport RecordWriter
 from sparrowmq.kernel.signing cimport Hmac
 from sparrowmq.kernel.string_hash cimport ascii_hash, positive
@@ -75,7 +76,9 @@ cdef class Sender:
     cdef bytes _born_host
     cdef Lanes _lanes
     cdef readonly Parked parked
+    cdef readonly PullTaker pulls
 
+    @cython.locals(has_pulls=bint)
     cdef bint take(self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end) except -1
     cpdef Parked take_parked(self)
 

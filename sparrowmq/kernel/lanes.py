@@ -17,6 +17,7 @@ from sparrowmq.kernel.batch_layout import PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.pulls import PullLanes, PullTaker
 from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.kernel.signing import Hmac
 from sparrowmq.kernel.string_hash import ascii_hash, positive
@@ -375,17 +376,21 @@ class Parked:
 
 
 class Sender:
-    """One connection whose requests may take lanes. `parked` has those of this turn."""
+    """One connection whose requests may take lanes. `parked` has this turn's sends, `pulls` the pulls to answer."""
 
-    __slots__ = ("_born_host", "_lanes", "parked")
+    __slots__ = ("_born_host", "_lanes", "parked", "pulls")
 
-    def __init__(self, lanes: Lanes, born_host: bytes) -> None:
+    def __init__(self, lanes: Lanes, pulls: PullLanes, born_host: bytes) -> None:
+        self.pulls = PullTaker(pulls)
         self._lanes = lanes
         self._born_host = born_host
         self.parked = Parked(lanes.store_host)
 
     def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        return self._lanes.take(source, at, body_at, end, self._born_host, self.parked)
+        has_pulls = len(self.pulls.taken) > 0  # they are answered before a later send is taken
+        if not has_pulls and self._lanes.take(source, at, body_at, end, self._born_host, self.parked):
+            return True
+        return self.pulls.take(source, at, body_at, end)
 
     def take_parked(self) -> Parked:
         """The parked requests, which are not parked any more."""

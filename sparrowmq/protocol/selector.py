@@ -40,6 +40,11 @@ class Selector:
         self.takes_all_tags = codes is None  # whether every entry may belong to a wanted message
         self.takes_all = codes is None and predicate is None  # whether every message is wanted
 
+    @property
+    def codes(self) -> frozenset[int] | None:
+        """The hashes of the wanted tags; None: any."""
+        return self._codes
+
     def wants(self, tags_code: int) -> bool:
         return self._codes is None or tags_code in self._codes
 

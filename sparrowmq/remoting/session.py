@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from sparrowmq.kernel.lanes import Sender
+from sparrowmq.kernel.pulls import Pull
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
@@ -81,6 +82,11 @@ class ShortWay(Protocol):
     def prepare(self) -> bool:
         """Get ready for the bytes of a chunk. Returns whether any lane is open."""
 
+    def answer_pulls(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+        """Answer the pulls that lanes took, in this call or in an earlier turn. Returns those that have to wait until
+        the answers before them are sent, or else those that take the long way.
+        """
+
     def park(self, session: Session) -> None:
         """Answer the requests that lanes took, once their messages are safe."""
 
@@ -123,7 +129,7 @@ class Session:
         self.last_read = clock.monotonic()
         self.partial_since = self.last_read  # the time at which the unfinished frame began (`pending_bytes`)
         self.on_mute: Callable[[], object] | None = None  # called some times a second while the peer `is_mute`
-        self._dispatch = dispatch
+        self.dispatch = dispatch
         self._clock = clock
         self._limits = limits or SessionLimits()
         self._wire: Connection[RequestInFlight] = Connection(self._limits.frame, serializer, sign)
@@ -131,7 +137,9 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
         self._out_bytes = 0  # the size of the bodies in `_out`
-        self._undone: list[Command] = []  # wait until the answers before them are with the socket
+        self._undone: list[
+            Any
+        ] = []  # commands, behind pulls of lanes: they wait until the answers before them are with the socket
         self._budget = budget
         self._share = TurnShare() if budget is None else budget.turn
         self._is_partial = False
@@ -203,6 +211,19 @@ class Session:
             if body_bytes > COUNTED_BYTES:
                 self._share.count_answer(body_bytes)
             self._flush_soon()
+
+    def write_answers(self, answers: bytes) -> None:
+        """Send whole answers with bodies, which count in what this turn may send."""
+        if not self.closed:
+            self._out.append(answers)
+            self._out_bytes += len(answers)
+            self._share.count_answer(len(answers))
+            self._flush_soon()
+
+    @property
+    def answer_room(self) -> int:
+        """The bytes of answers that this turn may still make; -1 if it made enough."""
+        return -1 if self._share.is_spent else self._turn_bytes() - self._out_bytes
 
     def write(self, replies: list[Any]) -> None:
         if not self.closed:
@@ -347,8 +368,10 @@ class Session:
         if self._undone or self._wire.has_more:
             self._share.wait(self)  # the last write may have been all there was, so no flush does this
 
-    def _receive(self, data: bytes) -> list[Command]:
-        """Let lanes take the plain requests that come first, unless earlier ones or answers wait; decode the others."""
+    def _receive(self, data: bytes) -> list[Any]:
+        """Let lanes take the plain requests that come first, unless earlier ones or answers wait; decode the others.
+        Returns pulls to answer, each a `Pull`, and the commands behind them.
+        """
         sender, short_way = self.sender, self.short_way
         is_busy = self._undone or self._stop_reasons or self._out_bytes > LEAST_TURN_BYTES or self._wire.has_more
         try:
@@ -356,10 +379,14 @@ class Session:
                 return self._wire.receive(data)
             parked_count = sender.parked.count
             try:
-                return self._wire.receive(data, sender)
+                received = self._wire.receive(data, sender)
             finally:
                 if parked_count == 0 < sender.parked.count:
                     short_way.park(self)
+            if sender.pulls.taken:
+                pulls, sender.pulls.taken = sender.pulls.taken, []
+                return pulls + received
+            return received
         except RemoteProtocolError as error:
             if self._budget is not None:
                 self._budget.log_limit.log(
@@ -370,9 +397,22 @@ class Session:
             self.close()
             return []
 
-    def _handle(self, received: list[Command], began_s: float) -> None:
+    def _answer_pulls(self, received: list[Any]) -> list[Command]:
+        """Answer the pulls of lanes that come first. Returns the commands to handle now; others are `_undone`."""
+        count = next((count for count, request in enumerate(received) if type(request) is not Pull), len(received))
+        assert self.short_way is not None
+        are_late = self._stop_reasons & _UNDONE != 0
+        waiting, commands = self.short_way.answer_pulls(self, received[:count], are_late)
+        if waiting:
+            self._undone = waiting + received[count:]
+            return []
+        return commands + received[count:]
+
+    def _handle(self, received: list[Any], began_s: float) -> None:
         """Handle requests until their time in this turn is over; the rest waits in `_undone`, or is not decoded yet."""
-        dispatch, max_bytes = self._dispatch, LEAST_TURN_BYTES
+        if received and type(received[0]) is Pull:
+            received = self._answer_pulls(received)
+        dispatch, max_bytes = self.dispatch, LEAST_TURN_BYTES
         turn = self._share
         count = 0
         end_s = 0.0
@@ -422,7 +462,7 @@ class Session:
             received = self._receive_more()
         self._handle(received, began_s)
 
-    def _receive_more(self) -> list[Command]:
+    def _receive_more(self) -> list[Any]:
         received = self._receive(b"")
         self._mark_partial(True)
         return received

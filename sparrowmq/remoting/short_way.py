@@ -15,6 +15,7 @@ from typing import Protocol
 
 from sparrowmq.errors import NotSafeInTime
 from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Parked, Sender
+from sparrowmq.kernel.pulls import Pull, PullLanes
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import quote
@@ -32,6 +33,18 @@ class Log(Protocol):
 
     def begin_prepared_burst(self) -> None:
         """Messages were added after `prepare_burst`."""
+
+
+class Pulls(Protocol):
+    """The short way of pulls (broker/short_pulls.py)."""
+
+    lanes: PullLanes
+
+    def prepare(self) -> bool:
+        """Compare the rules. Returns whether pulls may take the short way."""
+
+    def answer(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+        """Do `ShortWay.answer_pulls`."""
 
 
 class PlainSends:
@@ -52,7 +65,9 @@ class PlainSends:
         rules: Callable[[], object | None],
         received: Count,
         dispatcher: Dispatcher,
+        pulls: Pulls,
     ) -> None:
+        self._pulls = pulls
         self._lanes = lanes
         self._log = log
         self._durability = durability
@@ -63,9 +78,13 @@ class PlainSends:
 
     def admit(self, session: Session) -> None:
         """Let later requests of a connection take lanes."""
-        session.short_way, session.sender = self, Sender(self._lanes, session.host)
+        session.short_way, session.sender = self, Sender(self._lanes, self._pulls.lanes, session.host)
 
     def prepare(self) -> bool:
+        takes_pulls = self._pulls.prepare()
+        return self._prepare_sends() or takes_pulls
+
+    def _prepare_sends(self) -> bool:
         if not self._lanes.open_count:
             return False
         rules = self._rules()
@@ -75,6 +94,9 @@ class PlainSends:
             return False
         self._log.prepare_burst()
         return True
+
+    def answer_pulls(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+        return self._pulls.answer(session, pulls, are_late)
 
     def park(self, session: Session) -> None:
         self._log.begin_prepared_burst()

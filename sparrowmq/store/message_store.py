@@ -49,6 +49,7 @@ from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues import cold_reads
 from sparrowmq.store.queues import queue_reading as reading
 from sparrowmq.store.queues.consume_queue import OpenFiles
+from sparrowmq.store.queues.plain_reading import PlainReader
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -287,6 +288,9 @@ class MessageStore:
         result's `next_offset` moves past messages that do not match the selector.
         """
         return reading.read(self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector)
+
+    def plain_reader(self) -> PlainReader:
+        return PlainReader(self._log)
 
     def cold_read(self, topic: str, queue_id: int, offset: int, size: int) -> Callable[[], None] | None:
         """The function to call in a thread before `read`, if that would wait for the disk (cold_reads.py)."""

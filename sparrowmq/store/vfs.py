@@ -38,6 +38,7 @@ _SHORTAGES = {
 # The file system has no links, the file has its most, or it is on another disk.
 _NO_LINK_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
 _IS_BSD = sys.platform == "darwin"
+_NO_WAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _ZEROS = bytes(1 << 20)
 PROBE_NAME: Final = "trial"
 PROBE_BYTES: Final = 1 << 20  # for the small files of a start
@@ -103,6 +104,11 @@ class Vfs(Protocol):
 
     def is_cached(self, file: File, offset: int) -> bool:
         """Whether a read at `offset` needs no disk access. True if the system cannot tell."""
+
+    def read_cached(self, file: File, offset: int, into: memoryview) -> int:
+        """Read as `read` into a buffer, and return the number of bytes; fewer, or -1, if more would need the disk. It
+        may need the disk if the system cannot tell. Raises: OSError.
+        """
 
     def forget(self, file: File, offset: int, size: int) -> None:
         """Let the system drop pages of this part from its cache, except those that it has still to write."""
@@ -207,6 +213,14 @@ class Disk:
         except OSError:  # a file system without this flag; the read itself reports other errors
             return True
         return True
+
+    def read_cached(self, file: File, offset: int, into: memoryview) -> int:
+        try:
+            return os.preadv(file.fd, [into], offset, _NO_WAIT)
+        except BlockingIOError:
+            return -1
+        except OSError:  # a file system without this flag, or a damaged disk, which the read itself reports
+            return os.preadv(file.fd, [into], offset)
 
     def forget(self, file: File, offset: int, size: int) -> None:
         if hasattr(os, "posix_fadvise"):

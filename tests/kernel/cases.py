@@ -14,7 +14,18 @@ from random import Random
 from threading import get_ident
 from typing import Any
 
-from sparrowmq.kernel import batches, columns, cursor, gathering, hpack, is_compiled, messages, records, string_hash
+from sparrowmq.kernel import (
+    batches,
+    columns,
+    cursor,
+    gathering,
+    hpack,
+    is_compiled,
+    messages,
+    pulls,
+    records,
+    string_hash,
+)
 from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY, ConnectionFault, GrpcError
 from sparrowmq.kernel.http2 import Http2
 
@@ -36,6 +47,7 @@ def main(seed: int, count: int) -> None:
         print(header_case(random))
         print(hash_case(random))
         print(connection_case(random))
+        print(pull_case(random))
 
 
 def case(random: Random) -> str:
@@ -439,6 +451,67 @@ def act(http2: Http2, stream: Any, step: int) -> object:
         case 6:
             http2.keep(stream, 10)
     return stream.held_bytes, stream.kept_bytes, stream.pending_bytes, stream.receive_window, stream.send_window
+
+
+def pull_case(random: Random) -> str:
+    """Pulls with headers, entries and records, sound and damaged, of a lane."""
+    texts: list[object] = []
+    head = pull_header(random)
+    source, lanes = cursor.In(head), pulls.PullLanes()
+    begin, end = random.choice([(0, len(head))] * 9 + [(random.randint(-1, 9), random.randrange(len(head) + 2))])
+    lanes.is_open = True
+    texts.append(outcome(lambda: lanes.find(source, begin, end) is None))
+    codes = random.choice([None, frozenset({1, 2})])
+    lane = pulls.PullLane(random.choice([1, 5, 32]), random.choice([0, 300, 5000]), 32, codes)
+    for shape, header in lanes.unknown.items():
+        texts += [shape, header]
+        lanes.open(shape, lane)
+    taker, answers = pulls.PullTaker(lanes), pulls.PullAnswers()
+    texts.append(outcome(partial(taker.take, source, begin, end, end)))
+    content, entries = entries_and_records(random)
+    texts.append(pulls.are_valid(entries))
+    for pull in taker.taken:
+        first = random.choice([0, 0, pull.queue_offset, 9])
+        lane.keep(first, entries)
+        chosen = lane.select(pull.queue_offset, pull.queue_offset + random.randrange(40))
+        texts += [chosen, lane.begin, lane.end, lane.next_offset, lane.count, lane.size_bytes]
+        if chosen == pulls.CHOSEN:
+            part = random.choice([content[lane.begin : lane.end]] * 4 + [content[: random.randrange(9)]])
+            texts.append(outcome(partial(lane.are_sound, part, random.choice([0, 1 << 40]), 1 << 40)))
+            texts.append(outcome(partial(answers.add, pull, part, 0, 99)) or "added")
+        texts += [pull.header, pull.opaque, pull.commit_offset, answers.size]
+    texts.append(answers.take())
+    found = "; ".join(map(str, texts))
+    return f"{sha256(found.encode()).hexdigest()[:16]} {len(taker.taken)} {found[-60:]!r}"
+
+
+def pull_header(random: Random) -> bytes:
+    number = random.choice([0, 0, 1, 2, 9, 10**17, 10**18 - 1])
+    members = [
+        '"code":11',
+        f'"extFields":{{"topic":"orders","queueOffset":"{number}","commitOffset":"7","subscription":"*"}}',
+        '"flag":0',
+        '"language":"JAVA"',
+        f'"opaque":{random.choice([0, 5, 1 << 31, 10**18])}',
+        '"remark":null',
+    ]
+    random.shuffle(members)
+    head = ("{" + ",".join(members) + "}").encode()
+    return damaged(head, random) if random.random() < 0.4 else head
+
+
+def entries_and_records(random: Random) -> tuple[bytes, bytes]:
+    """Records of a log with other bytes between them, and their entries."""
+    content, entries = b"", b""
+    for _ in range(random.randrange(12)):
+        content += bytes(random.choice([0, 0, 0, 50, 9000]))
+        at = len(content)
+        shared = b"t", 0, 0, 1, bytes(8), 1, bytes(8), 0, 0
+        content += encode(shared, 0, at, 0, b"v" * random.randrange(200), b"", False)
+        code = random.choice([0, 1, 2]).to_bytes(8, "big")
+        size = random.choice([len(content) - at] * 20 + [0x7FFFFFFF, 0, 1, -1])
+        entries += at.to_bytes(8, "big") + size.to_bytes(4, "big", signed=True) + code
+    return content, damaged(entries, random) if entries and random.random() < 0.2 else entries
 
 
 def outcome(action: Callable[[], object]) -> object:

@@ -216,6 +216,11 @@ class RecordVfs:
     def is_cached(self, file: File, offset: int) -> bool:
         return True
 
+    def read_cached(self, file: File, offset: int, into: memoryview) -> int:
+        content = self.read(file, offset, len(into))
+        into[: len(content)] = content
+        return len(content)
+
     def forget(self, file: File, offset: int, size: int) -> None:
         """Forget nothing."""
 

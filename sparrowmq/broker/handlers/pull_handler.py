@@ -22,6 +22,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
+from sparrowmq.kernel.pulls import Pull, PullAnswers
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.tasks import after_thread, await_result
 from sparrowmq.protocol.codes import ResponseCode
@@ -34,7 +35,8 @@ from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queues.queue_reading import Read, Status
+from sparrowmq.store.queues.plain_reading import QueueLane
+from sparrowmq.store.queues.queue_reading import MAX_SCANNED_ENTRIES, Read, Status
 
 # Bits of `sysFlag` (Java: PullSysFlag).
 COMMIT_OFFSET = 1
@@ -42,6 +44,7 @@ SUSPEND = 2
 SUBSCRIPTION = 4
 
 SENT_AWAY_S: Final = 1.0
+_MAX_LANE_ENTRIES: Final = 1024  # that one pull of a lane looks at
 
 _CODES = {
     Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -89,6 +92,7 @@ class PullHandler:
         self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
         shared.store.queues.on_removed = lambda queue: self.held_pulls.void(queue.end)
         self.quotas: Quotas | None = None
+        self._plain_reader = shared.store.plain_reader()
 
     def limit(self, quotas: Quotas) -> None:
         self.quotas = self.held_pulls.quotas = quotas
@@ -97,12 +101,55 @@ class PullHandler:
         self._rules = rules
         self.held_pulls.apply_limits(rules.held_limits)
 
+    @property
+    def lane_rules(self) -> object:
+        """All that lanes rely on, as far as this handler knows: another value after each change."""
+        topics = self._topics
+        versions = topics.version, self._groups.version, self._clients.version, self._store.queues.version
+        return self._rules, topics.permission, versions
+
+    def lane(self, header: PullMessage) -> QueueLane | None:
+        """A lane for pulls that differ from an allowed one in their offsets; None if they need the long way. Raises:
+        SparrowError, that one was refused.
+        """
+        rules, group = self._rules, self._groups.get(header.consumer_group)
+        queue = self._store.queues.get(header.topic, header.queue_id)
+        if group is None or queue is None or not rules.serves or rules.near_bytes is not None:
+            return None
+        self._check(header, group, "")
+        selector = self._find_selector(header)
+        if not isinstance(selector, Selector) or selector.predicate is not None:
+            return None
+        count, size = self._limits(header)
+        scanned = count if selector.takes_all else MAX_SCANNED_ENTRIES
+        commits = bool(header.sys_flag & COMMIT_OFFSET) and rules.keeps_offsets
+        if scanned > _MAX_LANE_ENTRIES:
+            return None
+        return QueueLane(
+            count, size, scanned, selector.codes, queue=queue, group=header.consumer_group, commits=commits
+        )
+
+    def answer_plain(self, pull: Pull, answers: PullAnswers) -> bool:
+        """Add the answer to a pull of a lane. Returns False, and nothing has changed, if it needs the long way."""
+        lane = pull.lane
+        assert isinstance(lane, QueueLane)
+        begin_s = perf_counter()
+        if not self._plain_reader.answer(pull, lane, answers):
+            return False
+        queue, group = lane.queue, lane.group
+        if lane.commits:
+            self._offsets.commit(group, queue.topic, queue.queue_id, pull.commit_offset)
+        self._consumption.count_received(
+            group, queue.topic, lane.count, queue.queue_id, lane.size_bytes, perf_counter() - begin_s
+        )
+        return True
+
     @handles(PullMessage, LitePullMessage)
     def pull(
         self, header: PullMessage, body: bytes, peer: Peer
     ) -> Reply | PendingReply | Awaitable[Reply | PendingReply]:
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
-        self._check(header, group, peer)
+        self._check(header, group, peer.address)
         if not self._rules.serves:
             # After a pause. Unlike Java, which answers at once, so clients loop while the master is gone.
             return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
@@ -208,7 +255,7 @@ class PullHandler:
         is_far = last_entry is not None and self._store.end - last_entry.offset > near_bytes
         return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
-    def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
+    def _check(self, header: PullMessage, group: GroupConfig, address: str) -> None:
         if not self._topics.permission & Perm.READ:
             raise self._topics.forbidden("pulling")
         if not group.consume_enable:
@@ -232,7 +279,7 @@ class PullHandler:
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{address}]"
             )
 
     def _refuse_broadcasting(self, name: str) -> None:

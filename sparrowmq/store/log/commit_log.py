@@ -300,6 +300,16 @@ class CommitLog(LogTail):
             return None
         return self._read(file, offset, size)
 
+    def read_cached(self, offset: int, into: memoryview) -> bool:
+        """Fill a buffer from `offset` on, unless that needs the disk, or no single file has all the bytes. Returns
+        whether it did.
+        """
+        file = self.row.find(offset)
+        end = offset + len(into)
+        if file is None or end > self.written or end > file.end:
+            return False
+        return file.read_cached(offset - file.begin, into)
+
     def is_cached(self, offset: int) -> bool:
         """Whether a read at `offset` needs no disk. True if no file contains the offset."""
         file = self.row.find(offset)

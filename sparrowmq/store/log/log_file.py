@@ -111,6 +111,13 @@ class LogFile:
     def is_cached(self, position: int) -> bool:
         return self._vfs.is_cached(self.file, position)
 
+    def read_cached(self, position: int, into: memoryview) -> bool:
+        """Fill a buffer with bytes of the file, unless that needs the disk, or fails. Returns whether it did."""
+        try:
+            return self._vfs.read_cached(self.file, position, into) == len(into)
+        except OSError:  # `read` reports it
+            return False
+
     def cache(self, position: int, size: int) -> None:
         """Read a part so that the system caches it. Call it in a thread: another one may close the file meanwhile."""
         with suppress(OSError):  # the read on the loop reports it

@@ -241,6 +241,12 @@ class ConsumeQueue(QueueTail):
             )
         return entries
 
+    def stored_entries(self, start: int, count: int) -> bytes:
+        """At most `count` entries from `start` on, from one file, unchecked; none if they cannot be read."""
+        begin = start - start % self.file_entries
+        count = min(count, self.end.value - start, begin + self.file_entries - start)
+        return self._read_entries(begin, start, count).content if count > 0 else b""
+
     def _read_entries(self, begin: int, start: int, count: int) -> Entries:
         """Read entries of one file; fewer where it ends, or cannot be read."""
         try:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be, read_i64_be
 
+from sparrowmq.kernel.pulls import are_valid
 from sparrowmq.store.layout import ENTRY_SIZE
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
@@ -84,21 +85,7 @@ class Entries:
         """Whether sizes are positive, and each record begins behind the one before. A lost part of a file is zeros, and
         has no positive size.
         """
-        content = self._content
-        end = len(content)
-        free = 0
-        at = 0
-        while at < end:
-            size: int = read_i32_be(content, at + _SIZE_AT)
-            if size <= 0:
-                return False
-            if size != GAP_SIZE:
-                offset: int = read_i64_be(content, at)
-                if offset < free:
-                    return False
-                free = offset + size
-            at += ENTRY_SIZE
-        return True
+        return are_valid(self._content)
 
     @property
     def begin(self) -> int:
