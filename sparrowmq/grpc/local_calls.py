@@ -10,23 +10,26 @@ refused or must wait for a renewal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
-from sparrowmq.errors import ConfigError, NoRoute, RemoteError, SparrowError
-from sparrowmq.grpc.brokers import queue_index_of_message_group
+from sparrowmq.errors import ConfigError, InvalidName, NoRoute, RemoteError, SparrowError
+from sparrowmq.grpc.brokers import LocalBroker, queue_index_of_message_group
 from sparrowmq.grpc.call_limits import check_count
-from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.caller import Caller
+from sparrowmq.grpc.client_settings import MAX_BODY_BYTES
 from sparrowmq.grpc.clients import Clients
-from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of
-from sparrowmq.grpc.message_out import field, varint
+from sparrowmq.grpc.message_in import body_of, has_digest, is_packed, request_to, send_request, type_of
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import STORED_CODES, check_types, entry_of, topic_of_all
 from sparrowmq.grpc.statuses import status, status_of, status_of_all
-from sparrowmq.grpc.wire_types import MessageType, message_class
+from sparrowmq.grpc.wire_types import MessageType, message_class, read
 from sparrowmq.http2.calls import Pending
+from sparrowmq.kernel.grpc_messages import acked_message, field, number_field, sent_message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.property_names import OPEN, RESERVED
+from sparrowmq.protocol.names import check_group, check_new_topic, with_namespace
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.protocol.requests.pop_headers import AckMessage
@@ -34,6 +37,29 @@ from sparrowmq.protocol.requests.pop_headers import AckMessage
 _OK: Final = bytes(status().SerializeToString())
 _OK_FIELD: Final = field(1, _OK)
 _PREPARED_FLAG: Final = int(SysFlag.PREPARED)
+
+
+_NORMAL: Final = (MessageType.NORMAL,)
+_SEND_CLASS: Final = message_class("SendMessageRequest")
+# A property of a client with such a name makes a message special.
+_RESERVED: Final = frozenset(name.encode() for name in RESERVED | OPEN)
+
+
+@lru_cache(4096)
+def _topic(namespace: str, name: str) -> str | None:
+    """The full name of a topic; None if it is no name that a client may use."""
+    try:
+        return check_new_topic(with_namespace(namespace, name))
+    except InvalidName:
+        return None
+
+
+@lru_cache(4096)
+def _group(namespace: str, name: str) -> str | None:
+    try:
+        return check_group(with_namespace(namespace, name))
+    except InvalidName:
+        return None
 
 
 class LocalCalls:
@@ -45,11 +71,38 @@ class LocalCalls:
         self._clock = clock
         self._next_number = next_number
 
-    def send(self, caller: Caller, request: Any) -> Pending | None:
+    def send(self, caller: Caller, raw: bytes) -> Pending | None:
         """SendMessage. Raises: SparrowError."""
         local_broker = caller.brokers.local_broker
         if local_broker is None:
             return None
+        return self._send_plain(local_broker, raw) or self._send(caller, local_broker, read(_SEND_CLASS, raw))
+
+    def _send_plain(self, local_broker: LocalBroker, raw: bytes) -> Pending | None:
+        """Send the one message of a call, if nothing is special about it."""
+        sent = sent_message(raw, _RESERVED)
+        if sent is None:
+            return None
+        topic_name, message_id, properties, body, born_ms, digest_type, checksum = sent
+        topic = _topic(*topic_name)
+        if topic is None or len(body) > MAX_BODY_BYTES:
+            return None
+        try:
+            config = local_broker.topic_config(topic)
+            check_types(topic, config, _NORMAL)
+        except (NoRoute, RemoteError):
+            return None
+        queue_count = local_broker.count_writable_queues(config)
+        if not queue_count or (checksum and not has_digest(body, digest_type, checksum.upper())):
+            return None
+        place = local_broker.name, self._next_number() % queue_count
+        request = request_to(topic, place, born_ms or self._clock.now_ms(), properties)
+        sends = _Sends([message_id])
+        on_answer = partial(sends.on_answer, 0, request)
+        local_broker.ask_soon(request, body, on_answer, accepted_codes=STORED_CODES)
+        return sends.pending
+
+    def _send(self, caller: Caller, local_broker: LocalBroker, request: Any) -> Pending | None:
         check_count(request.messages)
         # To go through protobuf's own list costs more than to make this one.
         messages = [request.messages[index] for index in range(len(request.messages))]
@@ -82,13 +135,15 @@ class LocalCalls:
             local_broker.ask_soon(send, bodies[number], on_answer, accepted_codes=STORED_CODES)
         return sends.pending
 
-    def ack(self, caller: Caller, request: Any) -> Pending | None:
-        """AckMessage with one entry, whose handle may be valid. Raises: SparrowError."""
-        local_broker, entries = caller.brokers.local_broker, request.entries
-        if local_broker is None or len(entries) != 1:
+    def ack(self, caller: Caller, raw: bytes) -> Pending | None:
+        """AckMessage with one entry, whose handle may be valid."""
+        local_broker, acked = caller.brokers.local_broker, acked_message(raw)
+        if local_broker is None or acked is None:
             return None
-        topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        text = entries[0].receipt_handle
+        group_name, topic_name, message_id, text = acked
+        topic, group = _topic(*topic_name), _group(*group_name)
+        if topic is None or group is None:
+            return None
         try:
             handle = ReceiptHandle.parse(text)
         except ConfigError:
@@ -98,7 +153,7 @@ class LocalCalls:
         if is_late or handle.broker_name != local_broker.name or is_renewed:
             return None
         pending = Pending()
-        on_answer = partial(_on_ack_answer, pending, entries[0].message_id, text)
+        on_answer = partial(_on_ack_answer, pending, message_id, text)
         local_broker.ask_soon(AckMessage.of(group, topic, handle, text), b"", on_answer)
         return pending
 
@@ -147,7 +202,7 @@ def _on_ack_answer(pending: Pending, message_id: str, text: str, _: Any, error: 
 
 
 def send_response(message_id: str, queue_offset: int) -> bytes:
-    offset = b"\x20" + varint(queue_offset) if queue_offset else b""
+    offset = number_field(4, queue_offset) if queue_offset else b""
     return _OK_FIELD + field(2, _OK_FIELD + field(2, message_id.encode()) + offset)
 
 

@@ -74,7 +74,7 @@ def body_of(message: Any) -> bytes:
     system = message.system_properties
     digest = system.body_digest
     checksum: str = digest.checksum
-    if checksum and not _has_digest(body, digest.type, checksum.upper()):
+    if checksum and not has_digest(body, digest.type, checksum.upper()):
         raise refusal(Status.MESSAGE_CORRUPTED, "the body does not fit its digest; send the message again")
     return body
 
@@ -105,7 +105,7 @@ def _unpack(body: bytes) -> bytes:
     return plain
 
 
-def _has_digest(body: bytes, digest_type: int, checksum: str) -> bool:
+def has_digest(body: bytes, digest_type: int, checksum: str) -> bool:
     """Whether a body has this digest, in capital letters; true if its type is unknown. Java's client writes a CRC32 in
     hexadecimal digits without leading zeros, others with them, and the Node client reads decimal digits."""
     if digest_type == _CRC32:
@@ -139,11 +139,18 @@ def properties_of(message: Any, topic: str, now_ms: int) -> str:
 
 def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) -> SendMessageV2:
     """The request that sends a message to a queue, which is given by its broker's name and its id."""
-    broker_name, queue_id = queue
     is_half = message.system_properties.message_type == MessageType.TRANSACTION
     born_ms = ms_of(message.system_properties.born_timestamp) or now_ms
     if abs(born_ms) > _MAX_TIMESTAMP_MS:
         raise refusal(Status.BAD_REQUEST, f"born_timestamp is {born_ms} ms, and no time; give the time of now")
+    return request_to(topic, queue, born_ms, properties_of(message, topic, now_ms), is_half=is_half)
+
+
+def request_to(
+    topic: str, queue: tuple[str, int], born_ms: int, rendered_properties: str, *, is_half: bool = False
+) -> SendMessageV2:
+    """The request that sends a message with these properties to a queue."""
+    broker_name, queue_id = queue
     return SendMessageV2(
         producer_group=topic,
         topic=topic,
@@ -153,7 +160,7 @@ def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) 
         sys_flag=SysFlag.PREPARED if is_half else 0,
         born_timestamp=born_ms,
         flag=0,
-        properties=properties_of(message, topic, now_ms),
+        properties=rendered_properties,
         reconsume_times=0,
         unit_mode=False,
         batch=False,

@@ -44,7 +44,7 @@ from sparrowmq.remoting.tls.contexts import ServerTls
 DRAIN_S: Final = 1.0
 EXPIRE_S: Final = 10.0
 Method = Callable[[Caller, Any], Awaitable[Any]]
-LocalMethod = Callable[[Caller, Any], Pending | None]
+LocalMethod = Callable[[Caller, bytes], Pending | None]
 _GRPC_STATUS_BY_CODE: Final[dict[int, GrpcStatus]] = {
     Status.UNAUTHORIZED: GrpcStatus.UNAUTHENTICATED,
     Status.INTERNAL_SERVER_ERROR: GrpcStatus.INTERNAL,
@@ -209,10 +209,10 @@ class Methods:
         def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
             try:
                 check_call(name, raw)
-                caller, request = caller_of(call, self._cluster), read(request_class, raw)
-                pending = local_method(caller, request) if local_method is not None else None
+                caller = caller_of(call, self._cluster)
+                pending = local_method(caller, raw) if local_method is not None else None
+                return run_method(caller, read(request_class, raw)) if pending is None else pending
             except SparrowError as error:
                 return error_response(error)
-            return run_method(caller, request) if pending is None else pending
 
         return run

@@ -29,11 +29,12 @@ from sparrowmq.grpc.brokers import Brokers, message_queue
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.clients import Client, Clients, Send
-from sparrowmq.grpc.message_out import PoppedMessage, field, message_of, needs_unpacking, popped_messages, time_of
+from sparrowmq.grpc.message_out import PoppedMessage, message_of, needs_unpacking, popped_messages
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.telemetry import check_size
 from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message_class
+from sparrowmq.kernel.grpc_messages import field, time_of
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm

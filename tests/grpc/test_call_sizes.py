@@ -15,8 +15,8 @@ from sparrowmq.grpc.call_limits import (
     check_count,
     count_other_bytes,
 )
-from sparrowmq.grpc.message_out import field
 from sparrowmq.grpc.wire_types import message_class
+from sparrowmq.kernel.grpc_messages import field
 from tests.grpc.scripted import outgoing
 
 EMPTY = b"\x0a\x00"  # a message without fields

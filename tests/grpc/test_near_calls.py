@@ -50,6 +50,10 @@ class Near:
         answered(*((None, error) if error else (Response(code, header, "why", b"", 0), None)))
 
 
+def raw_send(*messages):
+    return message_class("SendMessageRequest")(messages=messages).SerializeToString()
+
+
 class Port:
     def __init__(self):
         self.clock = ManualClock()
@@ -66,7 +70,7 @@ class Port:
         pending.told = lambda raw, error: self.results.append(error or raw)
 
     def send(self, *messages):
-        self.told(self.calls.send(caller(self.brokers), message_class("SendMessageRequest")(messages=messages)))
+        self.told(self.calls.send(caller(self.brokers), raw_send(*messages)))
 
     def sent(self):
         return message_class("SendMessageResponse").FromString(self.results[-1])
@@ -75,7 +79,7 @@ class Port:
         request = message_class("AckMessageRequest")(topic=named("orders"), group=named("g"))
         for number, handle in enumerate(handles):
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
-        return self.calls.ack(caller(self.brokers), request)
+        return self.calls.ack(caller(self.brokers), request.SerializeToString())
 
     def acked(self, pending, **answer):
         self.told(pending)
@@ -155,8 +159,7 @@ def test_messages_that_break_a_rule_are_refused(messages, code):
 def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
     port = Port()
     packed = outgoing(body_encoding=Encoding.GZIP)
-    request = message_class("SendMessageRequest")(messages=[outgoing(), packed])
-    assert port.calls.send(caller(port.brokers), request) is None
+    assert port.calls.send(caller(port.brokers), raw_send(outgoing(), packed)) is None
     assert not port.local_broker.asked
 
 
@@ -164,8 +167,7 @@ def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
 def test_the_coroutine_says_what_is_wrong_with_a_topic_to_those_who_may_know(topic):
     port = Port()
     port.local_broker.queues = 0
-    request = message_class("SendMessageRequest")(messages=[outgoing(topic)])
-    assert port.calls.send(caller(port.brokers), request) is None
+    assert port.calls.send(caller(port.brokers), raw_send(outgoing(topic))) is None
     assert not port.local_broker.asked
 
 
@@ -199,7 +201,7 @@ def test_other_acknowledgements_are_left_to_the_coroutine():
     assert port.ack(port.handle()) is None
     port.brokers.local_broker = None
     assert port.ack(port.handle(age_ms=1)) is None
-    assert port.calls.send(caller(port.brokers), message_class("SendMessageRequest")()) is None
+    assert port.calls.send(caller(port.brokers), raw_send()) is None
     assert not port.local_broker.asked
 
 

@@ -19,6 +19,7 @@ from sparrowmq.kernel import (
     columns,
     cursor,
     gathering,
+    grpc_messages,
     hpack,
     is_compiled,
     messages,
@@ -48,6 +49,7 @@ def main(seed: int, count: int) -> None:
         print(hash_case(random))
         print(connection_case(random))
         print(pull_case(random))
+        print(message_case(random))
 
 
 def case(random: Random) -> str:
@@ -512,6 +514,50 @@ def entries_and_records(random: Random) -> tuple[bytes, bytes]:
         size = random.choice([len(content) - at] * 20 + [0x7FFFFFFF, 0, 1, -1])
         entries += at.to_bytes(8, "big") + size.to_bytes(4, "big", signed=True) + code
     return content, damaged(entries, random) if entries and random.random() < 0.2 else entries
+
+
+def message_case(random: Random) -> str:
+    """Calls of gRPC that are read, most of them damaged, and a message that is written."""
+
+    def piece(number: int, content: bytes) -> bytes:
+        return grpc_messages.field(number, content) if random.random() < 0.97 else random.randbytes(3)
+
+    texts = [*[b"orders", b"t"] * 4, b"", b" x", b"\xc3\xa4", b"KEYS", b"v" * 300]
+    system = piece(3, b"01AB") + b"".join(
+        piece(number, random.choice(texts)) for number in random.sample([1, 8, 18], 2)
+    )
+    system += grpc_messages.number_field(random.choice([5, 6, 13, 14]), random.choice([1, 1, 2, 4, -1]))
+    system += piece(7, grpc_messages.time_of(random.getrandbits(41)))
+    count = random.choice([0, 0, 1, 2])
+    pairs = b"".join(piece(2, piece(1, random.choice(texts)) + piece(2, random.choice(texts))) for _ in range(count))
+    raw = piece(1, piece(1, piece(2, b"orders")) + pairs + piece(3, system) + piece(4, b"body"))
+    ack = piece(1, piece(2, b"g")) + piece(2, piece(2, b"t")) + piece(3, piece(1, b"id") + piece(2, b"handle"))
+    raw, ack = (damaged(each, random) if random.random() < 0.4 else each for each in (raw, ack))
+    properties = {name: random.choice(["1", "a b", "9" * 18, "²", "é"]) for name in random.sample(NAMES_OUT, 4)}
+    numbers = tuple(random.choice([0, 1, -1, random.getrandbits(40), -1 << 63, (1 << 63) - 1]) for _ in range(8))
+    made = partial(
+        grpc_messages.message, "t", properties, frozenset(["a"]), ("id", "b", "s", "h", "MD5"), numbers, b"body"
+    )
+    found = [
+        outcome(partial(grpc_messages.sent_message, raw, frozenset([b"KEYS"]))),
+        outcome(partial(grpc_messages.acked_message, ack)),
+        outcome(made),
+    ]
+    return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {found[0]!s:.60} {found[1]!s:.60}"
+
+
+TEXTS_OUT = ("id", "b", "s", "h", "MD5")
+NAMES_OUT = (
+    "TAGS",
+    "KEYS",
+    "a",
+    "own",
+    "__BORNHOST",
+    "TIMER_DELIVER_MS",
+    "TIMER_OUT_MS",
+    "_SYS_MSG_PRIORITY_",
+    "__SHARDINGKEY",
+)
 
 
 def outcome(action: Callable[[], object]) -> object:
