@@ -36,19 +36,21 @@ DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "nonecheck": True, 
 FLAGS: Final = ("-O2", "-g0", "-w", "-fvisibility=hidden")
 SANITIZED: Final = ("-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ZIG: Final = "ziglang"  # Clang with all that it needs, as a package for Python
+COVERED: Final = "-fsanitize-coverage=trace-pc"  # of gcc; the calls are for tests/kernel/coverage.c
 PLAIN: Final = "the kernel runs as plain Python, a tenth as fast"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sanitize", metavar="FOLDER")
+    parser.add_argument("--cover", action="store_true", help="with --sanitize: call out in each block of code")
     parser.add_argument("--packages", action="store_true", help="show the packages that building it needs besides")
     options = parser.parse_args(arguments)
     if options.packages:
         print(*packages())
     elif options.sanitize:
         Path(options.sanitize).mkdir(parents=True, exist_ok=True)
-        build(Path(options.sanitize), SANITIZED)
+        build(Path(options.sanitize), (*SANITIZED, COVERED) if options.cover else SANITIZED)
     elif not kernel.is_built() and (problem := try_to_build()) is not None:
         print(f"{PLAIN}: {problem}", file=sys.stderr)
     return 0

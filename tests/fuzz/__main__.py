@@ -2,7 +2,8 @@
 
 `--access [--cases N]` attacks what belongs to others instead, `--handles [--cases N]` forges handles, and
 `--cost [--requests N]` searches for requests that cost much CPU; tests/fuzz/access and tests/fuzz/cost say how.
-`--beside` measures a client's sends beside attackers.
+`--beside` measures a client's sends beside attackers, and `--kernel` feeds the compiled kernel under AddressSanitizer
+and UBSan (tests/kernel/fuzzing.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.fuzz.live import Found, Live
 from tests.fuzz.pushed import push_to_client
 from tests.interop.servers import OurBroker, OurNamesrv
 from tests.interop.wire import Wire
+from tests.kernel import fuzzing
 
 # What a minute is spent on, as measured on two processors; more of both where there is time.
 FRAMES_A_MINUTE = 100_000
@@ -49,6 +51,8 @@ def main() -> int:
 def run(arguments: argparse.Namespace) -> list[str]:
     """Search in the chosen way. Returns what was found, as text."""
     seed, cases = arguments.seed, arguments.cases
+    if arguments.kernel:
+        return fuzzing.search_all(seed, arguments.minutes * 60, keep=arguments.keep)
     if arguments.handles:
         return handles.attack(seed, cases, lambda done: progress("handles", done, cases))
     if arguments.beside:
@@ -76,6 +80,8 @@ def options() -> argparse.ArgumentParser:
         help="about how long (default 2; 10 are 1 M frames, 10 M decodes)",
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier run")
+    parser.add_argument("--kernel", action="store_true", help="search for bytes that lead the kernel out of its memory")
+    parser.add_argument("--keep", action="store_true", help="of --kernel: keep inputs that reach more in its corpus")
     parser.add_argument("--access", action="store_true", help="attack an account's things on a broker with accounts")
     parser.add_argument("--handles", action="store_true", help="forge receipt, transaction and recall handles")
     parser.add_argument("--cases", type=int, default=100_000, help="of --access and --handles (default 100,000)")
