@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import MAX_REMARK_CHARACTERS, InvalidFilter, RemoteError
 from sparrowmq.filter.comparison import WholeComparison
@@ -241,4 +242,5 @@ def _value_end(records: bytes, start: int, end: int) -> int:
 def _short_number(records: bytes, start: int, end: int) -> int:
     """Return the number at `start`; -1 if it is not one to nine digits."""
     digits = records[start : _value_end(records, start, min(end, start + _MAX_SHORT_DIGITS + 1))]
-    return int(digits) if digits.isdigit() and len(digits) <= _MAX_SHORT_DIGITS else -1
+    number = whole_number(str(digits, "latin-1"), _MAX_SHORT_DIGITS)
+    return -1 if number is None else number
