@@ -19,7 +19,7 @@ from sparrowmq.core.exit_status import INTERRUPTED
 from sparrowmq.version import VERSION
 
 # All of the extra but uvloop, which Windows has none of.
-NEEDED: Final = ("click", "h11", "javaproperties", "lark", "numpy", "prometheus_client", "yaml")
+NEEDED: Final = ("click", "h11", "javaproperties", "lark", "prometheus_client", "yaml")
 UNWRITABLE: Final = (ENOSPC, EDQUOT, EFBIG, EIO)  # EIO: the terminal is gone
 
 

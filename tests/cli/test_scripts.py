@@ -34,7 +34,7 @@ def test_a_server_without_its_extra_says_what_to_install(script, words):
     done = run_script(script, *words, options=NO_PACKAGES)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr == (
-        f"{script}: click and h11 and javaproperties and lark and numpy and prometheus_client and yaml are "
+        f"{script}: click and h11 and javaproperties and lark and prometheus_client and yaml are "
         "not installed; install the package with what its servers need: pip install 'sparrowmq[server]'\n"
     )
 
