@@ -26,7 +26,7 @@ cdef class DeliveredMessage:
     cdef public object queue, _options, _owner, _receipt, _settle, _stored
     cdef public str _namespace
     cdef public bytes _stored_body, _rest
-    cdef bytes _body
+    cdef readonly bytes _body
     cdef DeliveredMessage _after, _before
     cdef public UnsettledMessages _holder
 
