@@ -15,6 +15,7 @@ from sparrowmq.kernel import batches, columns, cursor, frames, hpack
 from sparrowmq.kernel.http2 import Http2
 from sparrowmq.kernel.lanes import Lanes, Sender
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.pulls import PullLanes
 from tests.kernel import cases
 
 Target = Callable[[bytes], object]
@@ -70,7 +71,9 @@ def read_frames(data: bytes) -> object:
     lanes = Lanes(log, NewEntries(), bytes(8), b"CLUSTER\1c\2", (b"DELAY", b"TIMER"), True, True, 0x7FFF)
     lanes.max_body_bytes = 1 << 20
     lanes.open_send(b"T", 4, 0, QueueTail())
-    sender = Sender(lanes, bytes(8))
+    pulls = PullLanes()
+    pulls.is_open = True  # headers are read, though none has a lane
+    sender = Sender(lanes, pulls, bytes(8))
     frames.cut(data, (1 << 20, 1 << 16, 10, 1 << 17), sender)
     return lanes.taken_count, sender.take_parked().replies(), cursor.In(log.burst.content()).size
 
