@@ -17,6 +17,8 @@ reads these records from the log, and finds out whether they already are in a qu
 
 A damaged or false master can send records of the last kind: their topic is no name of a folder, or their queue offset
 counts more messages than the log can have had. An entry for each would fill the disk.
+
+The kernel takes the records that are plain (kernel/follow.py), a chunk of the log in one call.
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ from librt.strings import read_i32_be, read_i64_be
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
-from sparrowmq.kernel.log_tail import KeyHashes, NewEntries
+from sparrowmq.kernel.follow import Follower, add_keys
+from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.kernel.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.messages.record import Outline, outline, outline_at
+from sparrowmq.protocol.messages.record import Outline, outline_at
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from sparrowmq.store import index_keys
 from sparrowmq.store.index import BATCH, Index
-from sparrowmq.store.index_keys import add_keys
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -45,7 +48,7 @@ from sparrowmq.store.timer_wheel import RECALL
 
 log = logging.getLogger(__name__)
 
-_NO_LIMIT: Final = 1 << 62
+_NO_LIMIT: Final = (1 << 63) - 1
 _MAX_QUEUE_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
 # Numbers that a master may pass over: it lost the messages, or counts those inside one record of Java's inner batches.
 _MAX_SKIPPED_OFFSETS: Final = 4096
@@ -61,7 +64,7 @@ class Hole(SparrowError):
         super().__init__(queue, queue_offset)
         self.queue = queue
         self.queue_offset = queue_offset
-        self.following = 0  # the log offset of the next record
+        self.following = 0  # where the next record begins in the replayed bytes
 
     def __str__(self) -> str:
         queue = self.queue
@@ -69,15 +72,13 @@ class Hole(SparrowError):
         return f"queue {name} ends at {queue.next_offset}, entries up to {self.queue_offset} are missing"
 
 
-class QueueBuilder(NewEntries):
+class QueueBuilder(Follower):
     """The appended messages that are not yet in queues and index."""
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
-        super().__init__()
+        super().__init__(queues.by_topic, (SCHEDULE_TOPIC, TIMER_TOPIC))
         self.position = Watermark()  # the offset up to which the queues know the log
-        self.followed = self.followed_ms = 0
-        # By topic, the log offset before which its records belong to a deleted topic of the same name.
-        self.deleted: dict[str, int] = {}
+        self.followed = 0
         self._queues = queues
         self._index = index
         self._delay_levels_ms = delay_levels_ms
@@ -154,43 +155,40 @@ class QueueBuilder(NewEntries):
 
     def keys_of(self, content: bytes, keys: KeyHashes) -> int:
         """Add the keys of the whole records at the beginning of `content`. Returns the end of the last one."""
-        at, size = 0, _whole_record_size(content, 0)
-        while size:
+        at = add_keys(content, 0, keys)
+        while size := _whole_record_size(content, at):
             _collect_keys(outline_at(content, at), keys)
-            at += size
-            size = _whole_record_size(content, at)
+            at = add_keys(content, at + size, keys)
         return at
 
     def replay(
         self,
-        record: memoryview,
+        content: bytes,
         last_offsets: dict[ConsumeQueue, int],
         dispatched: int,
         indexed: int,
         fills_gaps: bool = False,
-    ) -> None:
-        """Dispatch a sound record. `last_offsets` has the log offsets of the queues' last messages. A queue that lacks
-        records before `dispatched` was deleted, and is not created again for them. The index knows the records up to
-        `indexed`. With `fills_gaps`, missing entries are lost, and become gaps; without it, they raise Hole.
-        """
-        self._replay(outline(record), last_offsets, dispatched, indexed, fills_gaps)
-
-    def replay_all(
-        self, content: bytes, begin: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
-        """`replay` the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
-        Raises: Hole, entries are missing; `Hole.following` is the offset to continue at.
+        """Dispatch the sound records at the beginning of `content`, of which queues and index may know some. Returns
+        the end of the last one.
+
+        Args:
+            last_offsets: the log offsets of the queues' last messages.
+            dispatched: a queue that lacks records before it was deleted, and is not created again for them.
+            indexed: the index knows the records up to there.
+            fills_gaps: whether missing entries are lost, and become gaps.
+        Raises: Hole, entries are missing before a record, and are not known to be lost; `Hole.following` is its end.
         """
-        at, size = 0, _whole_record_size(content, 0)
-        while size:
+        indexed = indexed if self._index is not None else _NO_LIMIT
+        at = self.take(content, 0, indexed, last_offsets, dispatched)
+        while size := _whole_record_size(content, at):
             try:
-                self._replay(outline_at(content, at), last_offsets, dispatched, indexed, False)
+                self._replay(outline_at(content, at), last_offsets, dispatched, indexed, fills_gaps)
             except Hole as hole:
-                hole.following = begin + at + size
+                hole.following = at + size
                 raise
-            at += size
-            size = _whole_record_size(content, at)
-        return begin + at
+            at = self.take(content, at + size, indexed, last_offsets, dispatched)
+        return at
 
     def follow(self, content: bytes, begin: int) -> int:
         """Dispatch the whole records at the beginning of `content`, which is at `begin`, as a slave does. Returns the
@@ -198,8 +196,9 @@ class QueueBuilder(NewEntries):
 
         Raises: DiskFull, OSError, as `drain`; `followed` is the offset to continue at.
         """
-        at, size = 0, _whole_record_size(content, 0)
-        while size:
+        indexed = -1 if self._index is not None else _NO_LIMIT
+        at = self._follow_plain(content, begin, 0, indexed)
+        while size := _whole_record_size(content, at):
             record = outline_at(content, at)
             if self._has_entry(record):
                 queue = self._obtain(record)
@@ -209,10 +208,14 @@ class QueueBuilder(NewEntries):
             if self._index is not None:
                 _collect_keys(record, self.keys)
             self.followed_ms = record.store_timestamp_ms
-            at += size
-            self.followed = begin + at
-            size = _whole_record_size(content, at)
+            at = self._follow_plain(content, begin, at + size, indexed)
         return begin + at
+
+    def _follow_plain(self, content: bytes, begin: int, at: int, indexed: int) -> int:
+        at = self.take(content, at, indexed)
+        if at:
+            self.followed = begin + at
+        return at
 
     def _obtain(self, record: Outline) -> ConsumeQueue | None:
         try:
@@ -238,7 +241,7 @@ class QueueBuilder(NewEntries):
     def _replay(
         self, record: Outline, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int, fills_gaps: bool
     ) -> None:
-        if record.physical_offset > indexed and self._index is not None:
+        if record.physical_offset > indexed:
             _collect_keys(record, self.keys)
         if not self._has_entry(record):
             return
@@ -301,7 +304,7 @@ def _collect_keys(record: Outline, target: KeyHashes) -> None:
     keys, unique_key = record.properties.keys, record.properties.unique_key
     is_rollback = record.sys_flag & _TRANSACTION_MASK == _ROLLBACK
     if (keys or unique_key) and not is_rollback:
-        add_keys(target, record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
+        index_keys.add_keys(target, record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
 
 
 def _replace_unwritten(queue: ConsumeQueue, entries: bytes) -> None:

@@ -445,7 +445,7 @@ class DerivedFiles:
         last_offsets: dict[ConsumeQueue, int] = {}
         start = min(known_until, scan_from if indexed >= scan_from else self.log.begin)
         for count, record in enumerate(self.log.sound_records(start, min(scan_from, end)), 1):
-            self.queue_builder.replay(record, last_offsets, known_until, indexed, fills_gaps=True)
+            self.queue_builder.replay(bytes(record), last_offsets, known_until, indexed, fills_gaps=True)
             if count % _REPLAY_BATCH == 0:
                 self.queue_builder.drain(known_until)
                 self.queue_builder.index_keys()
@@ -458,7 +458,7 @@ class DerivedFiles:
             except Hole as hole:
                 log.warning("%s; the queue is built again from the log", hole)
                 self._rebuild_queue(hole.queue, last_offsets, end)
-                start = hole.following
+                start += hole.following
             self.queue_builder.drain(known_until)
             self.queue_builder.index_keys()
         self.queue_builder.drain(end)
@@ -470,12 +470,12 @@ class DerivedFiles:
     ) -> int:
         """Replay some records of `[begin, end)`, and return the offset of the next one. Raises: Hole."""
         chunk = self.log.chunk(begin)[: end - begin]
-        following = self.queue_builder.replay_all(chunk, begin, last_offsets, dispatched, indexed)
-        if following > begin:
-            return following
+        replayed_bytes = self.queue_builder.replay(chunk, last_offsets, dispatched, indexed)
+        if replayed_bytes:
+            return begin + replayed_bytes
         record, following = self.log.parse(begin)  # a blank, or a record larger than a chunk
         if record is not None:
-            self.queue_builder.replay_all(bytes(record), begin, last_offsets, dispatched, indexed)
+            self.queue_builder.replay(bytes(record), last_offsets, dispatched, indexed)
         return following
 
     def _fill_up(self) -> None:
@@ -585,4 +585,4 @@ class DerivedFiles:
         for record in self.log.sound_records(self.log.begin, end):
             fields = records.outline(record)
             if (fields.topic, fields.queue_id) == (queue.topic, queue.queue_id):
-                self.queue_builder.replay(record, last_offsets, self.log.begin, end, fills_gaps=True)
+                self.queue_builder.replay(bytes(record), last_offsets, self.log.begin, end, fills_gaps=True)

@@ -18,10 +18,12 @@ from sparrowmq.kernel import (
     batches,
     columns,
     cursor,
+    follow,
     gathering,
     grpc_messages,
     hpack,
     is_compiled,
+    log_tail,
     messages,
     pulls,
     records,
@@ -45,6 +47,7 @@ def main(seed: int, count: int) -> None:
         print(case(random))
         print(batch_case(random))
         print(gather_case(random))
+        print(follow_case(random))
         print(header_case(random))
         print(hash_case(random))
         print(connection_case(random))
@@ -289,6 +292,30 @@ def batch_findings(content: bytes, places: bytes, random: Random) -> list[object
         found.append(outcome(partial(batches.unique_key, content, terms, index)))
         found.append(outcome(partial(batches.keys, content, terms, index)))
     return found
+
+
+def follow_case(random: Random) -> str:
+    """What records of two topics leave in queues and index, with queues that know some of them, and without."""
+    content, host = b"", bytes(8)
+    for number in range(random.randint(1, 6)):
+        flag = random.choice([0, 0, 0, 4, 8, 12])
+        shared = (random.choice([b"t", b"t", b"s", b"\xc3"]), number % 2, flag, 5, host, number - 1, host, 0, 0)
+        content += encode(shared, number // 2, len(content), 0, b"body", pairs(random) + pairs(random), True)
+    content = damaged(content, random) if random.random() < 0.6 else content
+    found: list[object] = []
+    for knows in (False, True):
+        tails = {"t": {0: log_tail.QueueTail(), 1: log_tail.QueueTail()}}
+        last_offsets = {tails["t"][0]: random.choice([-1, 150])} if knows else None
+        follower, keys = follow.Follower(tails, ("s",)), log_tail.KeyHashes()
+        follower.deleted = {"u": 1}
+        for begin in (0, random.randint(-2, len(content))):
+            found.append(outcome(partial(follower.take, content, begin, random.choice([-1, 90]), last_offsets, 20)))
+            found.append(outcome(partial(follow.add_keys, content, begin, keys)))
+        found += [(each.next_offset, each.added_bytes, each.unwritten.content()) for each in tails["t"].values()]
+        found += [len(follower.queues_to_write), follower.added, follower.added_bytes, follower.followed_ms]
+        found += [list(last_offsets.values()) if last_offsets else None]
+        found += [follower.keys.columns.content(), keys.columns.content()]
+    return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {len(content)} {found[0]!s:.60}"
 
 
 def header_case(random: Random) -> str:

@@ -88,5 +88,5 @@ def test_both_forms_say_the_same_of_records_sound_and_damaged(seed):
         for form in ("plain", "compiled")
     )
     assert (plain.stderr, compiled.stderr) == ("plain\n", "compiled\n")
-    assert len(plain.stdout.splitlines()) == 8 * CASES
+    assert len(plain.stdout.splitlines()) == 9 * CASES
     assert plain.stdout == compiled.stdout

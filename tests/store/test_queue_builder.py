@@ -50,7 +50,7 @@ class Floor:
         self, queue_offset: int, offset: int, *, known: int = 0, fills_gaps: bool = False, **changes: Any
     ) -> None:
         """Dispatch the record that lies at `offset` and says that it is number `queue_offset` of its queue."""
-        record = memoryview(record_of(queue_offset, offset, **changes))
+        record = record_of(queue_offset, offset, **changes)
         self.dispatch.replay(record, self.last_offsets, known, known - 1, fills_gaps)
 
     def drain(self) -> list[int | None]:
@@ -317,7 +317,7 @@ def test_a_sound_record_that_no_queue_can_have_is_passed_over(
         content += record_of(number, len(content))
     live, started = Floor(tmp_path / "live"), Floor(tmp_path / "started")
     live.dispatch.follow(content, 0)
-    started.dispatch.replay_all(content, 0, {}, 0, 0)
+    started.dispatch.replay(content, {}, 0, 0)
     places = live.drain()
     assert places == started.drain() and len(places) == 3 and None not in places
     assert len(caplog.messages) == 4

@@ -19,8 +19,8 @@ class QueueTable:
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
         self.files = files
-        # Two lookups cost less than one with a pair, which would have to be created.
-        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        # By topic and queue id. Two lookups cost less than one with a pair, which would have to be created.
+        self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         # Queues that were taken out, and whose files are still there.
         self._detached: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_new: Callable[[ConsumeQueue], object] | None = None  # called with each queue that is created
@@ -31,20 +31,20 @@ class QueueTable:
         self._file_entries = file_entries
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
+        return iter([queue for queues in self.by_topic.values() for queue in queues.values()])
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        queues = self._by_topic.get(topic)
+        queues = self.by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        return list(self._by_topic.get(topic, {}).values())
+        return list(self.by_topic.get(topic, {}).values())
 
     def topics(self) -> list[str]:
-        return list(self._by_topic)
+        return list(self.by_topic)
 
     def ids(self, topic: str) -> list[int]:
-        return list(self._by_topic.get(topic, ()))
+        return list(self.by_topic.get(topic, ()))
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; create it if there is none. Raises: InvalidName."""
@@ -54,7 +54,7 @@ class QueueTable:
             if former_queue is not None:  # its files have the names that the new queue's files will have
                 self._remove(former_queue)
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
-            self._by_topic.setdefault(topic, {})[queue_id] = queue
+            self.by_topic.setdefault(topic, {})[queue_id] = queue
             self.version += 1
             if self.on_new is not None:
                 self.on_new(queue)
@@ -125,11 +125,11 @@ class QueueTable:
 
     def detach(self, topic: str, new_queues: Collection[ConsumeQueue] = ()) -> None:
         """Take the topic's queues, except `new_queues`, out of the table. `removal_steps` deletes their files."""
-        queues = self._by_topic.pop(topic, {})
+        queues = self.by_topic.pop(topic, {})
         self.version += 1
         if new_queues:
             self.files.changed.update(dict.fromkeys(new_queues))
-            self._by_topic[topic] = {queue.queue_id: queue for queue in new_queues}
+            self.by_topic[topic] = {queue.queue_id: queue for queue in new_queues}
             queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in new_queues}
         detached = self._detached.setdefault(topic, queues)
         if detached is not queues:  # an earlier topic of this name has not lost all files yet
