@@ -36,7 +36,7 @@ cdef class HeaderReader:
     @cython.locals(headers=list, list_bytes=Py_ssize_t, first=int, header=Header, size=int64_t)
     cpdef list read(self, In source, Py_ssize_t at, Py_ssize_t end)
     @cython.locals(count=Py_ssize_t, fixed=Py_ssize_t)
-    cdef Header _known(self, int64_t index)
+    cdef Header _header_at(self, int64_t index)
     @cython.locals(index=int64_t, like=Header, name=bytes)
     cdef Header _literal(self, int mask)
     @cython.locals(count=Py_ssize_t, oldest=Header)

@@ -117,7 +117,7 @@ class HeaderReader:
                 raise ConnectionFault(ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes")
             first = source.u8(self._at)
             if first & 0x80:
-                header = self._known(self._integer(0x7F))
+                header = self._header_at(self._integer(0x7F))
             elif first & 0x40:
                 header = self._literal(0x3F)
                 self._entered.append(header)
@@ -138,7 +138,7 @@ class HeaderReader:
         self._source = _NOTHING
         return headers
 
-    def _known(self, index: int) -> Header:
+    def _header_at(self, index: int) -> Header:
         count, fixed = len(self._entered), len(_FIXED)
         if 0 < index <= fixed:
             return _FIXED[index - 1]
@@ -151,7 +151,7 @@ class HeaderReader:
         if index == 0:
             name = self._string()
             return _header(name, self._string(), None)
-        like = self._known(index)
+        like = self._header_at(index)
         return _header(like.name, self._string(), like)
 
     def _shrink(self) -> None:

@@ -387,7 +387,7 @@ class Sender:
         self.parked = Parked(lanes.store_host)
 
     def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        has_pulls = len(self.pulls.taken) > 0  # they are answered before a later send is taken
+        has_pulls = len(self.pulls.taken_pulls) > 0  # they are answered before a later send is taken
         if not has_pulls and self._lanes.take(source, at, body_at, end, self._born_host, self.parked):
             return True
         return self.pulls.take(source, at, body_at, end)

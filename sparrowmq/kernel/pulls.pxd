@@ -85,7 +85,7 @@ cdef class PullLanes:
 @cython.final
 cdef class PullTaker:
     cdef PullLanes _lanes
-    cdef public list taken
+    cdef public list taken_pulls
 
     cpdef bint take(self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end) except -1
 

@@ -329,21 +329,21 @@ class PullLanes:
 
 
 class PullTaker:
-    """One connection whose pulls may take lanes. `taken` are those that are not answered yet."""
+    """One connection whose pulls may take lanes. `taken_pulls` are those that are not answered yet."""
 
-    __slots__ = ("_lanes", "taken")
+    __slots__ = ("_lanes", "taken_pulls")
 
     def __init__(self, lanes: PullLanes) -> None:
         self._lanes = lanes
-        self.taken: list[Pull] = []
+        self.taken_pulls: list[Pull] = []
 
     def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        if body_at != end or len(self.taken) >= _MAX_TAKEN:
+        if body_at != end or len(self.taken_pulls) >= _MAX_TAKEN:
             return False
         pull = self._lanes.find(source, at, end)
         if pull is None:
             return False
-        self.taken.append(pull)
+        self.taken_pulls.append(pull)
         return True
 
 

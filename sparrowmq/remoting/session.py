@@ -383,8 +383,8 @@ class Session:
             finally:
                 if parked_count == 0 < sender.parked.count:
                     short_way.park(self)
-            if sender.pulls.taken:
-                pulls, sender.pulls.taken = sender.pulls.taken, []
+            if sender.pulls.taken_pulls:
+                pulls, sender.pulls.taken_pulls = sender.pulls.taken_pulls, []
                 return pulls + received
             return received
         except RemoteProtocolError as error:

@@ -499,7 +499,7 @@ def pull_case(random: Random) -> str:
     texts.append(outcome(partial(taker.take, source, begin, end, end)))
     content, entries = entries_and_records(random)
     texts.append(pulls.are_valid(entries))
-    for pull in taker.taken:
+    for pull in taker.taken_pulls:
         first = random.choice([0, 0, pull.queue_offset, 9])
         lane.keep(first, entries)
         chosen = lane.select(pull.queue_offset, pull.queue_offset + random.randrange(40))
@@ -511,7 +511,7 @@ def pull_case(random: Random) -> str:
         texts += [pull.header, pull.opaque, pull.commit_offset, answers.size]
     texts.append(answers.take())
     found = "; ".join(map(str, texts))
-    return f"{sha256(found.encode()).hexdigest()[:16]} {len(taker.taken)} {found[-60:]!r}"
+    return f"{sha256(found.encode()).hexdigest()[:16]} {len(taker.taken_pulls)} {found[-60:]!r}"
 
 
 def pull_header(random: Random) -> bytes:

@@ -100,7 +100,7 @@ def test_a_lane_chooses_the_wanted_messages_within_its_limits(steps, offset, max
         return
     taker, answers = PullTaker(lanes), PullAnswers()
     assert taker.take(In(header), 0, len(header), len(header))
-    answers.add(taker.taken[0], log[lane.begin : lane.end], 0, len(places))
+    answers.add(taker.taken_pulls[0], log[lane.begin : lane.end], 0, len(places))
     answer = answers.take()
     head_size = int.from_bytes(answer[4:8], "big")
     assert answer[8 + head_size :] == b"".join(wanted) and int.from_bytes(answer[:4], "big") == len(answer) - 4
