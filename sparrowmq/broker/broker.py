@@ -327,7 +327,7 @@ class Broker:
         if accounts is not None:
             accounts.use_lanes(lanes)
         durability, pulls = partial(store.durability, True), PlainPulls(self._pulls, rules_of_pulls, dispatcher)
-        way = PlainSends(lanes, store.appender, durability, rules, sends.received_counter, dispatcher, pulls)
+        way = PlainSends(lanes, store.appender, durability, rules, sends.note_received, dispatcher, pulls)
         dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:

@@ -23,10 +23,6 @@ from sparrowmq.remoting.request_dispatch import Burst, Dispatcher, reason_of
 from sparrowmq.remoting.session import Session
 
 
-class Count(Protocol):
-    value: int
-
-
 class Log(Protocol):
     def prepare_burst(self) -> None:
         """Get ready for messages: what lanes add has this time."""
@@ -54,7 +50,7 @@ class PlainSends:
         log: gets the messages.
         durability: returns what their answers wait for.
         rules: returns what a lane relies on; another value after each change. None: no request may take a lane now.
-        received: counts the messages.
+        note_received: counts messages.
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class PlainSends:
         log: Log,
         durability: Callable[[], Durability],
         rules: Callable[[], object | None],
-        received: Count,
+        note_received: Callable[[int], None],
         dispatcher: Dispatcher,
         pulls: Pulls,
     ) -> None:
@@ -73,7 +69,7 @@ class PlainSends:
         self._durability = durability
         self._rules = rules
         self._rules_of_lanes: object = None
-        self._received = received
+        self._note_received = note_received
         self._dispatcher = dispatcher
 
     def admit(self, session: Session) -> None:
@@ -105,7 +101,7 @@ class PlainSends:
     def _answer(self, session: Session) -> None:
         assert session.sender is not None
         parked, durability = session.sender.take_parked(), self._durability()
-        self._received.value += parked.message_count
+        self._note_received(parked.message_count)
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
         replies, latencies = parked.replies(), self._dispatcher.latencies
         burst = None if latencies is None else Burst(session, latencies)

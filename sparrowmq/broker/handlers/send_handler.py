@@ -146,6 +146,9 @@ class SendHandler:
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
+    def note_received(self, count: int) -> None:
+        self.received_counter.value += count
+
     def make_lanes(self, *, needs_signature: bool) -> Lanes:
         """Make the lanes that this handler opens."""
         self.lanes = self._writer.lanes([Property.REPLY_TO_CLIENT])
