@@ -58,6 +58,9 @@ def test_no_case_leads_the_kernel_out_of_its_bytes(folder):
 
 
 def test_hostile_tests_pass_under_the_sanitizers(folder):
+    # Where nothing has imported Spark's packages yet, Python compiles them: under the sanitizers that takes minutes.
+    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *HOSTILE]
+    subprocess.run(collect, cwd=ROOT, check=True, capture_output=True, timeout=200)
     program = f"import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *{HOSTILE!r}]))"
     done = run(folder, program)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
