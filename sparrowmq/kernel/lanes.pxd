@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.json_text cimport quoted_end
 from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls cimport PullLanes, PullTaker
 from sparrowmq.kernel.records cimport RecordWriter
@@ -45,7 +46,6 @@ cdef class SendHeader:
 cdef int _field(In source, Py_ssize_t at, Py_ssize_t end) except -2
 @cython.locals(size=Py_ssize_t)
 cdef int _member(In source, Py_ssize_t at, Py_ssize_t end) except -1
-cdef Py_ssize_t _text_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
 @cython.locals(byte=int, digit=int)
 cdef Py_ssize_t _properties_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
 cdef Py_ssize_t _digits_end(In source, Py_ssize_t at, Py_ssize_t end) except -1

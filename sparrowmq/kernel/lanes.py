@@ -16,6 +16,7 @@ from __future__ import annotations
 from sparrowmq.kernel.batch_layout import PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.json_text import quoted_end
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls import PullLanes, PullTaker
 from sparrowmq.kernel.records import RecordWriter
@@ -98,7 +99,7 @@ class SendHeader:
             return False
         at += 1
         while True:
-            name_end = _text_end(source, at, end)
+            name_end = quoted_end(source, at, end)
             if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
                 return False
             member = _member(source, at + 1, name_end)
@@ -121,7 +122,7 @@ class SendHeader:
         if member == _FIELDS:
             return self._read_fields(source, at, end)
         if member in (_LANGUAGE, _SERIALIZER):
-            text_end = _text_end(source, at, end)
+            text_end = quoted_end(source, at, end)
             return -1 if text_end < 0 else text_end + 1
         if member == _REMARK:
             return at + 4 if end - at > 4 and source.is_at(b"null", at) else -1
@@ -150,7 +151,7 @@ class SendHeader:
             return -1
         at += 1
         while True:
-            name_end = _text_end(source, at, end)
+            name_end = quoted_end(source, at, end)
             if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
                 return -1
             field = _field(source, at + 1, name_end)
@@ -158,7 +159,7 @@ class SendHeader:
                 return -1
             fields |= 1 << field
             at = name_end + 2
-            value_end = _properties_end(source, at, end) if field == _PROPERTIES else _text_end(source, at, end)
+            value_end = _properties_end(source, at, end) if field == _PROPERTIES else quoted_end(source, at, end)
             if value_end < 0 or not self._is_field_plain(source, field, at + 1, value_end):
                 return -1
             if field != _SIGNATURE:
@@ -258,16 +259,8 @@ def _member(source: In, at: int, end: int) -> int:
     return 0
 
 
-def _text_end(source: In, at: int, end: int) -> int:
-    """The end, at its other quote, of the text whose quote is at `at`; -1 if it is not plain."""
-    if at >= end or source.u8(at) != _QUOTE:
-        return -1
-    at = source.text_end(at + 1, end)
-    return at if at < end and source.u8(at) == _QUOTE else -1
-
-
 def _properties_end(source: In, at: int, end: int) -> int:
-    """`_text_end` of a text that also has escapes of five more bytes."""
+    """`quoted_end` of a text that also has escapes of five more bytes."""
     if at >= end or source.u8(at) != _QUOTE:
         return -1
     at += 1

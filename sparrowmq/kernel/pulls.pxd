@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.json_text cimport quoted_end
 from sparrowmq.kernel.records cimport is_sound
 
 cdef int ENTRY_BYTES, _CHOSEN, _LACKS_ENTRIES, _OTHERWISE, _SIZE_AT, _TAGS_CODE_AT, _GAP_SIZE, _MAX_MEAN_GAP_BYTES
@@ -36,7 +37,6 @@ cdef class PullHeader:
 
 @cython.locals(size=Py_ssize_t)
 cdef int _number_named(In source, Py_ssize_t at, Py_ssize_t end, bint is_inner) except -1
-cdef Py_ssize_t _text_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
 
 
 cdef class PullLane:

@@ -13,6 +13,7 @@ lanes when one has changed. A request that is not taken has changed nothing.
 from __future__ import annotations
 
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.json_text import quoted_end
 from sparrowmq.kernel.records import Buffer, is_sound
 
 PULL_CODE = 11
@@ -81,7 +82,7 @@ class PullHeader:
     def _members(self, source: In, at: int, end: int, is_inner: bool) -> int:
         """Read the members of an object. Returns the end of its closing brace; -1 if it is not plain."""
         while True:
-            name_end = _text_end(source, at, end)
+            name_end = quoted_end(source, at, end)
             if name_end < 0 or end - name_end < 4 or source.u8(name_end + 1) != _COLON:
                 return -1
             at = self._value(source, at + 1, name_end, end, is_inner)
@@ -99,7 +100,7 @@ class PullHeader:
         number, at = _number_named(source, name_at, name_end, is_inner), name_end + 2
         byte = source.u8(at)
         if byte == _QUOTE:
-            text_end = _text_end(source, at, end)
+            text_end = quoted_end(source, at, end)
             if text_end < 0 or (number != 0 and not (is_inner and self._keep(source, number, at + 1, text_end))):
                 return -1
             return text_end + 1
@@ -140,14 +141,6 @@ def _number_named(source: In, at: int, end: int, is_inner: bool) -> int:
     if size == 11:
         return _QUEUE_OFFSET if source.is_at(b"queueOffset", at) else 0
     return _COMMIT_OFFSET if size == 12 and source.is_at(b"commitOffset", at) else 0
-
-
-def _text_end(source: In, at: int, end: int) -> int:
-    """The end, at its other quote, of the text whose quote is at `at`; -1 if it is not plain."""
-    if at >= end or source.u8(at) != _QUOTE:
-        return -1
-    at = source.text_end(at + 1, end)
-    return at if at < end and source.u8(at) == _QUOTE else -1
 
 
 class PullLane:
