@@ -48,6 +48,7 @@ class Turn:
         "_turns_to_skip",
         "_writes",
         "handled_at",
+        "is_shared",
         "now",
         "written_at",
     )
@@ -68,6 +69,7 @@ class Turn:
         self.now: Callable[[], float] | None = None  # a clock that measures the turns; None if they are not measured
         self.handled_at = 0.0
         self.written_at = 0.0
+        self.is_shared = False  # whether one step of this turn answers several connections
 
     def write(self, step: Step) -> None:
         """Do this first at the end of this turn."""
@@ -98,7 +100,8 @@ class Turn:
         self._loop.call_soon(self._run_all)
 
     def _run_all(self) -> None:
-        is_one = len(self._answers) < 2  # only one connection sent requests in this turn
+        is_one = len(self._answers) < 2 and not self.is_shared  # only one connection sent requests in this turn
+        self.is_shared = False
         try:
             if self._writes:
                 self._write()

@@ -230,6 +230,13 @@ class Session:
             self._out.extend(replies)
             self._flush_soon()
 
+    def write_now(self, answers: bytes) -> None:
+        """Send answers in this step of the turn, unless others are sent in a later one: they leave together."""
+        if answers and not self.closed:
+            self._out.append(answers)
+            if not self._flush_due:
+                self._write_out()
+
     def introduce(self, request: Command) -> None:
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
@@ -325,7 +332,8 @@ class Session:
             self._mark_partial(len(received) > 0)
         if self._undone:
             received, self._undone = self._undone + received, []
-        self._handle(received, self.last_read)
+        if received or self._stop_reasons or self._wire.has_more:
+            self._handle(received, self.last_read)
 
     def eof_received(self) -> bool:
         return False
@@ -533,9 +541,10 @@ class Session:
 
     def _send(self, piece: bytes) -> None:
         self.sent_bytes += len(piece)
-        if self._transport is not None:
-            self._transport.write(piece)
-            if self._budget is not None and self.unread_bytes > NOTED_BYTES:
+        transport = self._transport
+        if transport is not None:
+            transport.write(piece)
+            if self._budget is not None and transport.get_write_buffer_size() > NOTED_BYTES:
                 self._loop.call_soon(self._note_unread)  # uvloop writes only at the end of this turn
 
     def _note_unread(self) -> None:

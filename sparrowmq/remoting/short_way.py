@@ -14,11 +14,12 @@ from functools import partial
 from typing import Protocol
 
 from sparrowmq.errors import NotSafeInTime
-from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Parked, Sender
+from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Sender
 from sparrowmq.kernel.pulls import Pull, PullLanes
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import quote
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.request_dispatch import Burst, Dispatcher, reason_of
 from sparrowmq.remoting.session import Session
 
@@ -64,6 +65,7 @@ class PlainSends:
         pulls: Pulls,
     ) -> None:
         self._pulls = pulls
+        self._parked_sessions: list[Session] = []  # those whose requests lanes took in this turn
         self._lanes = lanes
         self._log = log
         self._durability = durability
@@ -78,16 +80,13 @@ class PlainSends:
 
     def prepare(self) -> bool:
         takes_pulls = self._pulls.prepare()
-        return self._prepare_sends() or takes_pulls
-
-    def _prepare_sends(self) -> bool:
         if not self._lanes.open_count:
-            return False
+            return takes_pulls
         rules = self._rules()
-        if rules != self._rules_of_lanes or rules is None:
+        if rules is None or rules != self._rules_of_lanes:
             self._lanes.close()
             self._rules_of_lanes = rules
-            return False
+            return takes_pulls
         self._log.prepare_burst()
         return True
 
@@ -96,44 +95,74 @@ class PlainSends:
 
     def park(self, session: Session) -> None:
         self._log.begin_prepared_burst()
-        session.turn.answer(partial(self._answer, session))
-
-    def _answer(self, session: Session) -> None:
-        assert session.sender is not None
-        parked, durability = session.sender.take_parked(), self._durability()
-        self._note_received(parked.message_count)
-        # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
-        replies, latencies = parked.replies(), self._dispatcher.latencies
-        burst = None if latencies is None else Burst(session, latencies)
-        if durability.holds(parked.end):
-            session.write([replies] if replies else [])
-            if burst is not None:
-                burst.count(_codes(parked), burst.written)
+        if self._parked_sessions:
+            session.turn.is_shared = True
         else:
-            session.hold(parked.count)
-            durability.when(parked.end, partial(self._answer_later, session, parked, replies, burst))
+            session.turn.answer(self._answer_all)
+        self._parked_sessions.append(session)
 
-    def _answer_later(
-        self, session: Session, parked: Parked, replies: bytes, burst: Burst | None, error: BaseException | None
-    ) -> None:
-        session.hold(-parked.count)
-        code = 0
-        if error is not None:
-            code, replies = self._refuse(session, parked, error)
-        session.write([replies] if replies else [])
-        if burst is not None:
-            burst.count(_codes(parked), burst.now(), code)
+    def _answer_all(self) -> None:
+        """Answer the sends of this turn, once they are safe. They become safe together, so they wait together."""
+        sessions, self._parked_sessions = self._parked_sessions, []
+        latencies, end = self._dispatcher.latencies, 0
+        answers: list[_Answer] = []
+        for session in sessions:
+            answer = _Answer(session, latencies)
+            end = max(end, answer.parked.end)
+            self._note_received(answer.parked.message_count)
+            answers.append(answer)
+        durability = self._durability()
+        if durability.holds(end):
+            for answer in answers:
+                answer.write()
+        else:
+            for answer in answers:
+                answer.session.hold(answer.parked.count)
+            durability.when(end, partial(self._answer_later, answers))
 
-    def _refuse(self, session: Session, parked: Parked, error: BaseException) -> tuple[int, bytes]:
-        """The code and the answers for messages that were written, and are not as safe as promised."""
+    def _answer_later(self, answers: list[_Answer], error: BaseException | None) -> None:
+        for answer in answers:
+            answer.session.hold(-answer.parked.count)
+            if error is not None:
+                self._refuse(answer, error)
+            answer.write(None if answer.burst is None else answer.burst.now())
+
+    def _refuse(self, answer: _Answer, error: BaseException) -> None:
+        """Answer messages that were written, and are not as safe as promised."""
+        parked = answer.parked
         if isinstance(error, NotSafeInTime):
             self._dispatcher.refused[reason_of(error)] += parked.count
-            return error.code, parked.replies(error.code, quote(str(error)))
-        reply = self._dispatcher.reply_to_error(error, Command(SEND_CODE), session)
+            answer.code, answer.replies = error.code, parked.replies(error.code, quote(str(error)))
+            return
+        reply = self._dispatcher.reply_to_error(error, Command(SEND_CODE), answer.session)
         remark = b"" if reply.remark is None else quote(reply.remark)
-        return reply.code, parked.replies(reply.code, remark, False)
+        answer.code, answer.replies = reply.code, parked.replies(reply.code, remark, False)
 
 
-def _codes(parked: Parked) -> list[tuple[int, int]]:
-    counts = (SEND_CODE, parked.count - parked.batch_count), (SEND_BATCH_CODE, parked.batch_count)
-    return [(code, count) for code, count in counts if count]
+class _Answer:
+    """The answers to the sends of one connection in one turn."""
+
+    __slots__ = ("burst", "code", "parked", "replies", "session")
+
+    def __init__(self, session: Session, latencies: Latencies | None) -> None:
+        assert session.sender is not None
+        self.session = session
+        self.parked = session.sender.take_parked()
+        # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
+        self.replies = self.parked.replies()
+        self.code = 0
+        self.burst = None if latencies is None else Burst(session, latencies)
+
+    def write(self, safe_at: float | None = None) -> None:
+        """Send the answers of messages that are safe since `safe_at`, or since they were written."""
+        self.session.write_now(self.replies)
+        if self.burst is not None:
+            self.burst.count(self._counts(), self.burst.written if safe_at is None else safe_at, self.code)
+
+    def _counts(self) -> list[tuple[int, int]]:
+        """The number of requests of each code."""
+        parked = self.parked
+        if not parked.batch_count:
+            return [(SEND_CODE, parked.count)]
+        counts = (SEND_CODE, parked.count - parked.batch_count), (SEND_BATCH_CODE, parked.batch_count)
+        return [(code, count) for code, count in counts if count]

@@ -58,8 +58,8 @@ class Connection(Generic[W]):
 
         Raises: RemoteProtocolError, the peer does not speak the protocol; close the connection.
         """
-        decode = codec.decode
-        return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk, sender)]
+        frames, decode = self._reader.feed(chunk, sender), codec.decode
+        return [decode(serializer, header, body) for serializer, header, body in frames] if frames else []
 
     def room(self) -> memoryview | None:
         """The place in which the bytes that a large frame lacks may be received without a copy (`FrameReader.room`)."""

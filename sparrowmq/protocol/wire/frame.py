@@ -103,6 +103,7 @@ class FrameReader:
         "_head",
         "_joined",
         "_limits",
+        "_limits_of_cut",
         "_missing_bytes",
         "_parts",
         "_serializer",
@@ -111,7 +112,8 @@ class FrameReader:
     )
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
-        self._limits = limits or FrameLimits()
+        self._limits = limits = limits or FrameLimits()
+        self._limits_of_cut = limits.frame_bytes, limits.header_bytes, limits.at_once, limits.headers_at_once
         self._parts: list[bytes] = []
         self._joined = 0  # parts that are thousands of pieces each
         self._missing_bytes = 0
@@ -203,9 +205,7 @@ class FrameReader:
         return frame
 
     def _cut(self, chunk: bytes, frames: list[Frame], sender: Sender | None = None) -> list[Frame]:
-        limits = self._limits
-        most = (limits.frame_bytes, limits.header_bytes, limits.at_once, limits.headers_at_once)
-        more_frames, position, reason = cut(chunk, most, None if frames else sender)
+        more_frames, position, reason = cut(chunk, self._limits_of_cut, None if frames else sender)
         if reason == REFUSED:
             raise self._refusal(read_i32_be(chunk, position), read_i32_be(chunk, position + 4) & _HEADER_LENGTH_MASK)
         self.has_more = reason == HAS_MORE
