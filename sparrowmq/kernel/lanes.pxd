@@ -3,20 +3,20 @@ from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor cimport In, Out
-from sparrowmq.kernel.json_text cimport quoted_end
+from sparrowmq.kernel.headers cimport Header
 from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls cimport PullLanes, PullTaker
 from sparrowmq.kernel.records cimport RecordWriter
 from sparrowmq.kernel.signing cimport Hmac
 from sparrowmq.kernel.string_hash cimport ascii_hash, positive
 
-cdef int PLACE_BYTES, TERM_BYTES, _SEND_CODE, _SEND_BATCH_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH
+cdef int PLACE_BYTES, TERM_BYTES, _SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _COMMA
 cdef int _ACCESS_KEY, _ONS_CHANNEL, _TOKEN, _SIGNATURE, _SIGNED_FIELDS, _FIRST_LETTER
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _MESSAGE_FLAG, _PROPERTIES
-cdef int _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER, _ESCAPE_BYTES, _NAME_END_DIGIT, _VALUE_END_DIGIT, _VALUE_END
-cdef int _CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK, _NEEDED_MEMBERS, _NEEDED_FIELDS
+cdef int _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER, _VALUE_END
+cdef int _NEEDED_FIELDS
 cdef int64_t _MAX_INT
-cdef bytes _ESCAPE, _REPLY_BEGIN, _REPLY_ID, _REPLY_QUEUE, _REPLY_OFFSET, _REPLY_FIELDS_END, _REPLY_REMARK, _REPLY_END, _REPLY_WITHOUT_FIELDS
+cdef bytes _REPLY_BEGIN, _REPLY_ID, _REPLY_QUEUE, _REPLY_OFFSET, _REPLY_FIELDS_END, _REPLY_REMARK, _REPLY_END, _REPLY_WITHOUT_FIELDS
 cdef In _NOTHING
 
 
@@ -28,12 +28,8 @@ cdef class SendHeader:
     cdef Out _places
     cdef bint is_batch, is_one_way
 
-    @cython.locals(members=int, name_end=Py_ssize_t, member=int, byte=int)
-    cdef bint read(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
-    @cython.locals(text_end=Py_ssize_t, number_end=Py_ssize_t, number=int64_t)
-    cdef Py_ssize_t _value(self, In source, int member, Py_ssize_t at, Py_ssize_t end) except -2
-    @cython.locals(fields=int, field=int, name_end=Py_ssize_t, value_end=Py_ssize_t, byte=int)
-    cdef Py_ssize_t _read_fields(self, In source, Py_ssize_t at, Py_ssize_t end) except -2
+    @cython.locals(fields=int, field=int, index=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
+    cdef bint read(self, Header header, In source) except -1
     @cython.locals(field=int)
     cdef int _forget_places(self, int fields) except -1
     @cython.locals(field=int, end=int)
@@ -44,11 +40,6 @@ cdef class SendHeader:
 
 @cython.locals(size=Py_ssize_t, letter=int)
 cdef int _field(In source, Py_ssize_t at, Py_ssize_t end) except -2
-@cython.locals(size=Py_ssize_t)
-cdef int _member(In source, Py_ssize_t at, Py_ssize_t end) except -1
-@cython.locals(byte=int, digit=int)
-cdef Py_ssize_t _properties_end(In source, Py_ssize_t at, Py_ssize_t end) except -2
-cdef Py_ssize_t _digits_end(In source, Py_ssize_t at, Py_ssize_t end) except -1
 
 
 @cython.final
@@ -78,7 +69,7 @@ cdef class Sender:
     cdef readonly Parked parked
     cdef readonly PullTaker pulls
 
-    @cython.locals(has_pulls=bint)
+    @cython.locals(header=Header, pulls=PullTaker)
     cdef bint take(self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end) except -1
     cpdef Parked take_parked(self)
 
@@ -99,7 +90,8 @@ cdef class Lanes:
     cdef Scanner _scanner
     cdef RecordWriter _writer
     cdef PlainMessage _message
-    cdef SendHeader _header
+    cdef readonly Header header
+    cdef SendHeader _send_header
     cdef Out _properties, _signed
 
     @cython.locals(lane=SendLane)
@@ -110,7 +102,7 @@ cdef class Lanes:
         header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, burst_size=Py_ssize_t, offsets=list,
     )
     cpdef bint take(
-        self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
+        self, Header plain, In source, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
     ) except -1
     @cython.locals(header=SendHeader, out=Out, access_key=bytes, key=Hmac)
     cdef bint _is_signed(self, In source, Py_ssize_t body_at, Py_ssize_t end) except -1
@@ -126,8 +118,7 @@ cdef class Lanes:
     )
     cdef list _put_batch(self, SendLane lane, QueueTail queue, bytes content)
     @cython.locals(
-        header=SendHeader, out=Out, message=PlainMessage, scanner=Scanner, properties=In, at=Py_ssize_t,
-        end=Py_ssize_t, escape_at=Py_ssize_t,
+        header=SendHeader, out=Out, message=PlainMessage, scanner=Scanner, properties=In,
     )
     cdef bint _is_plain(self, In source) except -1
     @cython.locals(scanner=Scanner, keys=KeyHashes, now_ms=int64_t, key_hash=int64_t)

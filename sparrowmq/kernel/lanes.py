@@ -7,8 +7,7 @@
 A lane is opened by the long way of a message, and takes the later ones that differ in nothing that a rule looks at. Who
 knows the rules closes all lanes when one has changed. A request that is not taken has changed nothing.
 
-A header is plain if it is JSON as clients write it: no spaces, each name once, texts in ASCII without escapes, except
-for the separators of properties, which are \\u0001 and \\u0002.
+headers.py says which headers are plain.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from __future__ import annotations
 from sparrowmq.kernel.batch_layout import PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, write
 from sparrowmq.kernel.cursor import In, Out
-from sparrowmq.kernel.json_text import quoted_end
+from sparrowmq.kernel.headers import Header
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
-from sparrowmq.kernel.pulls import PullLanes, PullTaker
+from sparrowmq.kernel.pulls import PULL_CODE, PullLanes, PullTaker
 from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.kernel.signing import Hmac
 from sparrowmq.kernel.string_hash import ascii_hash, positive
 
 SEND_CODE, SEND_BATCH_CODE = 310, 320
-_SEND_CODE, _SEND_BATCH_CODE = SEND_CODE, SEND_BATCH_CODE
+_SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, PULL_CODE
 _MAX_BATCH_MESSAGES = 1024  # larger ones are stored in parts
 _ONE_WAY = 2
 _MAX_INT = 0x7FFFFFFF
 _TRANSACTION_BITS = 0x0C
 _SENDER_BITS = 0x703  # of a system flag: the form of the body, several tags
-_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH = 0x22, 0x2C, 0x3A, 0x7B, 0x7D, 0x5C
+_COMMA = 0x2C
 # The fields of a SEND_MESSAGE_V2, in the order of their names: four words, then the letters from a to n.
 _ACCESS_KEY, _ONS_CHANNEL, _TOKEN = range(3)
 _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(3, 10)
@@ -38,13 +37,7 @@ _MESSAGE_FLAG, _PROPERTIES, _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER = ra
 _SIGNATURE = 17  # is not signed
 _SIGNED_FIELDS = 17
 _FIRST_LETTER = 0x61
-_ESCAPE = b"\\u000"
-_ESCAPE_BYTES = 6
-_NAME_END_DIGIT, _VALUE_END_DIGIT = 0x31, 0x32
 _VALUE_END = 2
-# Members of a header, and of its extFields, as bits.
-_CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _SERIALIZER, _VERSION, _REMARK = 1, 2, 4, 8, 16, 32, 64, 128
-_NEEDED_MEMBERS = 1 | 2 | 16
 _NEEDED_FIELDS = 0xFF << 3  # a to h
 _REPLY_BEGIN = b'{"code":'
 _REPLY_ID = b',"extFields":{"msgId":"'
@@ -91,90 +84,27 @@ class SendHeader:
             self._places.i64(0)
         self.is_batch = self.is_one_way = False
 
-    def read(self, source: In, at: int, end: int) -> bool:
-        """Read the header from `at` to `end`. Returns False if it is not plain."""
-        self.is_batch = self.is_one_way = False
-        members = 0
-        if end - at < 2 or source.u8(at) != _OPEN:
+    def read(self, header: Header, source: In) -> bool:
+        """Read a plain header. Returns False if it is not that of a plain send."""
+        if header.flag != 0 and header.flag != _ONE_WAY:
             return False
-        at += 1
-        while True:
-            name_end = quoted_end(source, at, end)
-            if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
-                return False
-            member = _member(source, at + 1, name_end)
-            if member == 0 or members & member:
-                return False
-            members |= member
-            at = self._value(source, member, name_end + 2, end)
-            if at < 0 or at >= end:
-                return False
-            byte = source.u8(at)
-            at += 1
-            if byte == _CLOSE:
-                self.is_batch = self.is_batch or self.code == _SEND_BATCH_CODE
-                return at == end and members & _NEEDED_MEMBERS == _NEEDED_MEMBERS
-            if byte != _COMMA:
-                return False
-
-    def _value(self, source: In, member: int, at: int, end: int) -> int:
-        """Read the value of a member. Returns its end; -1 if it is not plain."""
-        if member == _FIELDS:
-            return self._read_fields(source, at, end)
-        if member in (_LANGUAGE, _SERIALIZER):
-            text_end = quoted_end(source, at, end)
-            return -1 if text_end < 0 else text_end + 1
-        if member == _REMARK:
-            return at + 4 if end - at > 4 and source.is_at(b"null", at) else -1
-        number_end = source.text_end(at, end)  # at a quote; other bytes are no digits
-        number_end = _digits_end(source, at, number_end)
-        number = source.number(at, number_end)
-        if number < 0:
-            return -1
-        if member == _CODE:
-            if number != _SEND_CODE and number != _SEND_BATCH_CODE:
-                return -1
-            self.code = number
-        elif member == _FLAG:
-            if number != 0 and number != _ONE_WAY:
-                return -1
-            self.is_one_way = number == _ONE_WAY
-        elif member == _OPAQUE:
-            self.opaque = number
-        return number_end
-
-    def _read_fields(self, source: In, at: int, end: int) -> int:
-        """Read extFields, as `_value`."""
+        self.code, self.opaque, self.is_one_way = header.code, header.opaque, header.flag == _ONE_WAY
+        self.is_batch = header.code == _SEND_BATCH_CODE
         self.properties_at = self.properties_end = self.access_key_end = self.signature_end = 0
         fields = 0
-        if at >= end or source.u8(at) != _OPEN:
-            return -1
-        at += 1
-        while True:
-            name_end = quoted_end(source, at, end)
-            if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
-                return -1
-            field = _field(source, at + 1, name_end)
-            if field < 0 or fields >> field & 1:
-                return -1
+        for index in range(header.count):
+            field = _field(source, header.name_at(index), header.name_end(index))
+            if field < 0 or fields >> field & 1 or (field != _PROPERTIES and index == header.escaped):
+                return False
             fields |= 1 << field
-            at = name_end + 2
-            value_end = _properties_end(source, at, end) if field == _PROPERTIES else quoted_end(source, at, end)
-            if value_end < 0 or not self._is_field_plain(source, field, at + 1, value_end):
-                return -1
+            at, end = header.value_at(index), header.value_end(index)
+            if not self._is_field_plain(source, field, at, end):
+                return False
             if field != _SIGNATURE:
-                self._places.put_i32(field * 8, at + 1)
-                self._places.put_i32(field * 8 + 4, value_end)
-            at = value_end + 1
-            if at >= end:
-                return -1
-            byte = source.u8(at)
-            at += 1
-            if byte == _CLOSE:
-                self._forget_places(fields)
-                return at if fields & _NEEDED_FIELDS == _NEEDED_FIELDS else -1
-            if byte != _COMMA:
-                return -1
+                self._places.put_i32(field * 8, at)
+                self._places.put_i32(field * 8 + 4, end)
+        self._forget_places(fields)
+        return fields & _NEEDED_FIELDS == _NEEDED_FIELDS
 
     def _forget_places(self, fields: int) -> None:
         """Forget the places of fields that are not among these."""
@@ -239,50 +169,6 @@ def _field(source: In, at: int, end: int) -> int:
     if size == 13:
         return _TOKEN if source.is_at(b"SecurityToken", at) else -1
     return -1
-
-
-def _member(source: In, at: int, end: int) -> int:
-    """The member of a header with the name from `at` to `end`; 0 for others."""
-    size = end - at
-    if size == 4:
-        return _CODE if source.is_at(b"code", at) else _FLAG if source.is_at(b"flag", at) else 0
-    if size == 6:
-        return _OPAQUE if source.is_at(b"opaque", at) else _REMARK if source.is_at(b"remark", at) else 0
-    if size == 7:
-        return _VERSION if source.is_at(b"version", at) else 0
-    if size == 8:
-        return _LANGUAGE if source.is_at(b"language", at) else 0
-    if size == 9:
-        return _FIELDS if source.is_at(b"extFields", at) else 0
-    if size == 23:
-        return _SERIALIZER if source.is_at(b"serializeTypeCurrentRPC", at) else 0
-    return 0
-
-
-def _properties_end(source: In, at: int, end: int) -> int:
-    """`quoted_end` of a text that also has escapes of five more bytes."""
-    if at >= end or source.u8(at) != _QUOTE:
-        return -1
-    at += 1
-    while True:
-        at = source.text_end(at, end)
-        if at >= end:
-            return -1
-        byte = source.u8(at)
-        if byte == _QUOTE:
-            return at
-        if byte != _BACKSLASH or end - at < _ESCAPE_BYTES or not source.is_at(_ESCAPE, at):
-            return -1
-        digit = source.u8(at + 5)
-        if digit != _NAME_END_DIGIT and digit != _VALUE_END_DIGIT:
-            return -1
-        at += _ESCAPE_BYTES
-
-
-def _digits_end(source: In, at: int, end: int) -> int:
-    while at < end and 0x30 <= source.u8(at) <= 0x39:
-        at += 1
-    return at
 
 
 class SendLane:
@@ -380,10 +266,15 @@ class Sender:
         self.parked = Parked(lanes.store_host)
 
     def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        has_pulls = len(self.pulls.taken_pulls) > 0  # they are answered before a later send is taken
-        if not has_pulls and self._lanes.take(source, at, body_at, end, self._born_host, self.parked):
-            return True
-        return self.pulls.take(source, at, body_at, end)
+        header, pulls = self._lanes.header, self.pulls
+        if not header.read(source, at, body_at):
+            return False
+        if header.code == _PULL_CODE:
+            return body_at == end and pulls.take(header, source, at, end)
+        # Pulls are answered before a later send is taken.
+        return len(pulls.taken_pulls) == 0 and self._lanes.take(
+            header, source, body_at, end, self._born_host, self.parked
+        )
 
     def take_parked(self) -> Parked:
         """The parked requests, which are not parked any more."""
@@ -405,6 +296,7 @@ class Lanes:
         max_properties: the most bytes of properties.
 
     Attributes:
+        header: that of the request which is taken now.
         needs_signature: whether only what an account signed may take a lane.
         taken_count: the requests that lanes took.
     """
@@ -412,7 +304,6 @@ class Lanes:
     __slots__ = (
         "_entries",
         "_has_keys",
-        "_header",
         "_lanes",
         "_log",
         "_max_properties",
@@ -420,10 +311,12 @@ class Lanes:
         "_not_plain",
         "_properties",
         "_scanner",
+        "_send_header",
         "_senders",
         "_signed",
         "_suffix",
         "_writer",
+        "header",
         "max_body_bytes",
         "needs_signature",
         "store_host",
@@ -456,7 +349,8 @@ class Lanes:
         self._scanner = Scanner(not_plain)
         self._writer = RecordWriter((b"", 0, 0, 0, bytes(8), 0, store_host, 0, 0), has_crcs, log.burst)
         self._message = PlainMessage(_NOTHING)
-        self._header = SendHeader()
+        self._send_header = SendHeader()
+        self.header = Header()
         self._properties = Out()
         self._signed = Out()
 
@@ -481,12 +375,14 @@ class Lanes:
     def open_count(self) -> int:
         return len(self._lanes)
 
-    def take(self, source: In, at: int, body_at: int, end: int, born_host: bytes, parked: Parked) -> bool:
-        """Store the message of a frame whose JSON header begins at `at` and its body at `body_at`. Returns False, and
-        nothing has changed, if it needs the long way. Otherwise `parked` has its answer.
+    def take(self, plain: Header, source: In, body_at: int, end: int, born_host: bytes, parked: Parked) -> bool:
+        """Store the message of a frame with a plain header, whose body begins at `body_at`. Returns False, and nothing
+        has changed, if it needs the long way. Otherwise `parked` has its answer.
         """
-        header, log = self._header, self._log
-        if len(self._lanes) == 0 or end - body_at > self.max_body_bytes or not header.read(source, at, body_at):
+        header, log = self._send_header, self._log
+        if plain.code != _SEND_CODE and plain.code != _SEND_BATCH_CODE:
+            return False
+        if len(self._lanes) == 0 or end - body_at > self.max_body_bytes or not header.read(plain, source):
             return False
         lane = self._lanes.get(source.slice(header.topic_at, header.topic_end))
         if lane is None or header.queue_id >= len(lane.queues):
@@ -517,7 +413,7 @@ class Lanes:
 
     def _is_signed(self, source: In, body_at: int, end: int) -> bool:
         """Whether an account signed the request that may send to its topic."""
-        header, out = self._header, self._signed
+        header, out = self._send_header, self._signed
         if header.access_key_end == 0 or header.signature_end == 0:
             return False
         access_key = source.slice(header.access_key_at, header.access_key_end)
@@ -530,7 +426,7 @@ class Lanes:
         return key.has_signed(out.content(), source.slice(header.signature_at, header.signature_end))
 
     def _share(self, lane: SendLane, born_host: bytes) -> None:
-        header = self._header
+        header = self._send_header
         sys_flag = header.sys_flag & _SENDER_BITS
         self._writer.share(lane.topic, header.queue_id, sys_flag, header.born_ms, born_host, self._log.now_ms)
 
@@ -538,7 +434,7 @@ class Lanes:
         """Add the message whose body is from `body_at` to `end`. Returns its offset in the log; None for no room."""
         message, scanner, log = self._message, self._scanner, self._log
         burst_size, offset = log.burst.size, log.end
-        message.content, message.body_at, message.body_end, message.flag = source, body_at, end, self._header.flag
+        message.content, message.body_at, message.body_end, message.flag = source, body_at, end, self._send_header.flag
         message.wait_at = scanner.wait_at
         message.write(self._writer, queue.next_offset, offset, self._suffix)
         message.content = _NOTHING
@@ -582,17 +478,10 @@ class Lanes:
 
     def _is_plain(self, source: In) -> bool:
         """Whether the properties need no long way. They begin behind a separator, so that no place in them is 0."""
-        header, out, message, scanner = self._header, self._properties, self._message, self._scanner
+        header, out, message, scanner = self._send_header, self._properties, self._message, self._scanner
         out.cut(0)
         out.u8(_VALUE_END)
-        at, end = header.properties_at, header.properties_end
-        while at < end:
-            escape_at = source.text_end(at, end)
-            out.copy(source, at, escape_at)
-            if escape_at == end:
-                break
-            out.u8(source.u8(escape_at + 5) - 0x30)
-            at = escape_at + _ESCAPE_BYTES
+        self.header.copy_unescaped(out, source, header.properties_at, header.properties_end)
         properties = In(out.content())
         message.properties, message.begin, message.end = properties, 1, properties.size
         if properties.size - 1 > self._max_properties or not scanner.is_plain(properties, 1, properties.size):

@@ -2,41 +2,18 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
-from sparrowmq.kernel.json_text cimport quoted_end
+from sparrowmq.kernel.headers cimport Header
 from sparrowmq.kernel.records cimport is_sound
 
 cdef int ENTRY_BYTES, _CHOSEN, _LACKS_ENTRIES, _OTHERWISE, _SIZE_AT, _TAGS_CODE_AT, _GAP_SIZE, _MAX_MEAN_GAP_BYTES
-cdef int _MAX_GAP_BYTES, _MAX_SHAPE_BYTES, _MAX_SHAPES, _MAX_UNKNOWN, _MAX_TAKEN, _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE
-cdef int _OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET, _ALL
+cdef int _MAX_GAP_BYTES, _MAX_SHAPE_BYTES, _MAX_SHAPES, _MAX_UNKNOWN, _MAX_TAKEN
 cdef int64_t _MAX_PLACE
-cdef bytes _HEAD_BEGIN, _HEAD_MIN, _HEAD_MAX, _HEAD_OPAQUE, _HEAD_END
+cdef bytes _QUEUE_OFFSET, _COMMIT_OFFSET, _HEAD_BEGIN, _HEAD_MIN, _HEAD_MAX, _HEAD_OPAQUE, _HEAD_END
 cdef In _NO_ENTRIES
 
 
 @cython.locals(entries=In, at=Py_ssize_t, free=int64_t, place=int64_t, size=int64_t)
 cpdef bint are_valid(bytes content) except -1
-
-
-@cython.final
-cdef class PullHeader:
-    cdef readonly int64_t opaque, queue_offset, commit_offset
-    cdef readonly Out shape
-    cdef int _seen
-    cdef Py_ssize_t _copied
-
-    cpdef bint read(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
-    @cython.locals(name_end=Py_ssize_t, byte=int)
-    cdef Py_ssize_t _members(self, In source, Py_ssize_t at, Py_ssize_t end, bint is_inner) except -2
-    @cython.locals(number=int, at=Py_ssize_t, byte=int, text_end=Py_ssize_t, number_end=Py_ssize_t, is_fields=bint)
-    cdef Py_ssize_t _value(
-        self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t end, bint is_inner
-    ) except -2
-    @cython.locals(value=int64_t)
-    cdef bint _keep(self, In source, int number, Py_ssize_t at, Py_ssize_t end) except -1
-
-
-@cython.locals(size=Py_ssize_t)
-cdef int _number_named(In source, Py_ssize_t at, Py_ssize_t end, bint is_inner) except -1
 
 
 cdef class PullLane:
@@ -72,14 +49,24 @@ cdef class Pull:
 cdef class PullLanes:
     cdef public bint is_open
     cdef dict _by_shape
-    cdef PullHeader _header
+    cdef Out _shape
     cdef readonly dict unknown
 
     cpdef open(self, bytes shape, PullLane lane)
     @cython.locals(lane=PullLane)
     cpdef close(self)
-    @cython.locals(header=PullHeader, shape=bytes)
-    cpdef Pull find(self, In source, Py_ssize_t at, Py_ssize_t end)
+    @cython.locals(
+        queue_field=Py_ssize_t, commit_field=Py_ssize_t, queue_offset=int64_t, commit_offset=int64_t, shape=bytes,
+    )
+    cpdef Pull find(self, Header header, In source, Py_ssize_t at, Py_ssize_t end)
+    @cython.locals(out=Out, is_opaque_first=bint)
+    cdef bytes _shape_of(
+        self, Header header, In source, Py_ssize_t at, Py_ssize_t end, Py_ssize_t first, Py_ssize_t second
+    )
+
+
+@cython.locals(found=Py_ssize_t, field=Py_ssize_t)
+cdef Py_ssize_t _field_named(Header header, In source, bytes name) except -2
 
 
 @cython.final
@@ -87,7 +74,8 @@ cdef class PullTaker:
     cdef PullLanes _lanes
     cdef public list taken_pulls
 
-    cpdef bint take(self, In source, Py_ssize_t at, Py_ssize_t body_at, Py_ssize_t end) except -1
+    @cython.locals(pull=Pull)
+    cpdef bint take(self, Header header, In source, Py_ssize_t at, Py_ssize_t end) except -1
 
 
 @cython.final

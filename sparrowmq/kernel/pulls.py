@@ -1,10 +1,10 @@
 """Plain pulls: the short way of a PULL_MESSAGE, from the bytes of a frame to the bytes of its answer.
 
-    frame ── PullHeader.read ── PullTaker.take: the lane of all its other bytes ── Pull
+    frame ── Header.read ── PullTaker.take: the lane of all its other bytes ── Pull
     entries of the queue ── PullLane.select: which messages, in which part of the log
     that part, read at once ── PullAnswers.add: checked if need be, and copied behind the head of the answer
 
-A header is plain as in lanes.py. Its **shape** is all of it but the numbers `queueOffset`, `commitOffset` and `opaque`.
+The **shape** of a plain header (headers.py) is all of it but the numbers `queueOffset`, `commitOffset` and `opaque`.
 A lane belongs to one shape. It is opened after a request of this shape took the long way, which alone knows all rules,
 and answers only what the long way would answer with messages that are read at once. Who knows the rules closes all
 lanes when one has changed. A request that is not taken has changed nothing.
@@ -13,7 +13,7 @@ lanes when one has changed. A request that is not taken has changed nothing.
 from __future__ import annotations
 
 from sparrowmq.kernel.cursor import In, Out
-from sparrowmq.kernel.json_text import quoted_end
+from sparrowmq.kernel.headers import Header
 from sparrowmq.kernel.records import Buffer, is_sound
 
 PULL_CODE = 11
@@ -30,8 +30,7 @@ _MAX_SHAPE_BYTES = 2048
 _MAX_SHAPES = 16_384
 _MAX_UNKNOWN = 64
 _MAX_TAKEN = 1024
-_QUOTE, _COMMA, _COLON, _OPEN, _CLOSE = 0x22, 0x2C, 0x3A, 0x7B, 0x7D
-_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET, _ALL = 1, 2, 4, 7
+_QUEUE_OFFSET, _COMMIT_OFFSET = b"queueOffset", b"commitOffset"
 _HEAD_BEGIN = b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"'
 _HEAD_MIN = b'","minOffset":"'
 _HEAD_MAX = b'","maxOffset":"'
@@ -54,93 +53,6 @@ def are_valid(content: bytes) -> bool:
             free = place + size
         at += ENTRY_BYTES
     return True
-
-
-class PullHeader:
-    """The header of a plain pull: its three numbers, and `shape`, the bytes around them."""
-
-    __slots__ = ("_copied", "_seen", "commit_offset", "opaque", "queue_offset", "shape")
-
-    def __init__(self) -> None:
-        self.shape = Out()
-        self.opaque = self.queue_offset = self.commit_offset = 0
-        self._seen = 0
-        self._copied = 0
-
-    def read(self, source: In, at: int, end: int) -> bool:
-        """Read the header from `at` to `end`. Returns False if it is not plain."""
-        if at >= end or end - at > _MAX_SHAPE_BYTES or source.u8(at) != _OPEN:
-            return False
-        self.shape.cut(0)
-        self._seen, self._copied = 0, at
-        at = self._members(source, at + 1, end, False)
-        if at != end or self._seen != _ALL:
-            return False
-        self.shape.copy(source, self._copied, end)
-        return True
-
-    def _members(self, source: In, at: int, end: int, is_inner: bool) -> int:
-        """Read the members of an object. Returns the end of its closing brace; -1 if it is not plain."""
-        while True:
-            name_end = quoted_end(source, at, end)
-            if name_end < 0 or end - name_end < 4 or source.u8(name_end + 1) != _COLON:
-                return -1
-            at = self._value(source, at + 1, name_end, end, is_inner)
-            if at < 0 or at >= end:
-                return -1
-            byte = source.u8(at)
-            at += 1
-            if byte == _CLOSE:
-                return at
-            if byte != _COMMA:
-                return -1
-
-    def _value(self, source: In, name_at: int, name_end: int, end: int, is_inner: bool) -> int:
-        """Read the value of the member with this name. Returns its end; -1 if it is not plain."""
-        number, at = _number_named(source, name_at, name_end, is_inner), name_end + 2
-        byte = source.u8(at)
-        if byte == _QUOTE:
-            text_end = quoted_end(source, at, end)
-            if text_end < 0 or (number != 0 and not (is_inner and self._keep(source, number, at + 1, text_end))):
-                return -1
-            return text_end + 1
-        if is_inner:
-            return -1
-        if byte == _OPEN:
-            is_fields = name_end - name_at == 9 and source.is_at(b"extFields", name_at)
-            return self._members(source, at + 1, end, True) if is_fields else -1
-        number_end = at
-        while number_end < end and 0x30 <= source.u8(number_end) <= 0x39:
-            number_end += 1
-        if number_end == at:
-            return at + 4 if number == 0 and end - at > 4 and source.is_at(b"null", at) else -1
-        return number_end if number == 0 or self._keep(source, number, at, number_end) else -1
-
-    def _keep(self, source: In, number: int, at: int, end: int) -> bool:
-        """Keep a number with the digits from `at` to `end`, which are not of the shape."""
-        value = source.number(at, end)
-        if value < 0 or self._seen & number:
-            return False
-        self._seen |= number
-        self.shape.copy(source, self._copied, at)
-        self._copied = end
-        if number == _OPAQUE:
-            self.opaque = value
-        elif number == _QUEUE_OFFSET:
-            self.queue_offset = value
-        else:
-            self.commit_offset = value
-        return True
-
-
-def _number_named(source: In, at: int, end: int, is_inner: bool) -> int:
-    """Which number of a header has this name; 0 for other members."""
-    size = end - at
-    if not is_inner:
-        return _OPAQUE if size == 6 and source.is_at(b"opaque", at) else 0
-    if size == 11:
-        return _QUEUE_OFFSET if source.is_at(b"queueOffset", at) else 0
-    return _COMMIT_OFFSET if size == 12 and source.is_at(b"commitOffset", at) else 0
 
 
 class PullLane:
@@ -261,11 +173,13 @@ class Pull:
 
     __slots__ = ("_at", "_end", "_source", "commit_offset", "lane", "opaque", "queue_offset")
 
-    def __init__(self, lane: PullLane, header: PullHeader, source: In, at: int, end: int) -> None:
+    def __init__(
+        self, lane: PullLane, opaque: int, queue_offset: int, commit_offset: int, source: In, at: int, end: int
+    ) -> None:
         self.lane = lane
-        self.opaque = header.opaque
-        self.queue_offset = header.queue_offset
-        self.commit_offset = header.commit_offset
+        self.opaque = opaque
+        self.queue_offset = queue_offset
+        self.commit_offset = commit_offset
         self._source = source
         self._at = at
         self._end = end
@@ -279,12 +193,12 @@ class Pull:
 class PullLanes:
     """The lanes of one broker. `unknown` are headers whose shapes have none, for who may open one."""
 
-    __slots__ = ("_by_shape", "_header", "is_open", "unknown")
+    __slots__ = ("_by_shape", "_shape", "is_open", "unknown")
 
     def __init__(self) -> None:
         self.is_open = False
         self._by_shape: dict[bytes, PullLane | None] = {}
-        self._header = PullHeader()
+        self._shape = Out()
         self.unknown: dict[bytes, bytes] = {}
 
     def open(self, shape: bytes, lane: PullLane | None) -> None:
@@ -307,18 +221,54 @@ class PullLanes:
     def open_count(self) -> int:
         return sum([lane is not None for lane in self._by_shape.values()])
 
-    def find(self, source: In, at: int, end: int) -> Pull | None:
-        """The pull with the header from `at` to `end`; None if it needs the long way."""
-        header = self._header
-        if not self.is_open or not header.read(source, at, end):
+    def find(self, header: Header, source: In, at: int, end: int) -> Pull | None:
+        """The pull with the plain header from `at` to `end`; None if it needs the long way."""
+        if not self.is_open or end - at > _MAX_SHAPE_BYTES:
             return None
-        shape = header.shape.content()
+        queue_field, commit_field = (
+            _field_named(header, source, _QUEUE_OFFSET),
+            _field_named(header, source, _COMMIT_OFFSET),
+        )
+        if queue_field < 0 or commit_field < 0:
+            return None
+        queue_offset = source.number(header.value_at(queue_field), header.value_end(queue_field))
+        commit_offset = source.number(header.value_at(commit_field), header.value_end(commit_field))
+        if queue_offset < 0 or commit_offset < 0:
+            return None
+        shape = self._shape_of(header, source, at, end, min(queue_field, commit_field), max(queue_field, commit_field))
         lane = self._by_shape.get(shape)
         if lane is not None:
-            return Pull(lane, header, source, at, end)
+            return Pull(lane, header.opaque, queue_offset, commit_offset, source, at, end)
         if shape not in self._by_shape and len(self.unknown) < _MAX_UNKNOWN:
             self.unknown[shape] = source.slice(at, end)
         return None
+
+    def _shape_of(self, header: Header, source: In, at: int, end: int, first: int, second: int) -> bytes:
+        """The bytes of a header without its opaque and the values of these two fields."""
+        out, is_opaque_first = self._shape, header.opaque_at < header.name_at(first)
+        out.cut(0)
+        if is_opaque_first:
+            out.copy(source, at, header.opaque_at)
+            at = header.opaque_end
+        out.copy(source, at, header.value_at(first))
+        out.copy(source, header.value_end(first), header.value_at(second))
+        at = header.value_end(second)
+        if not is_opaque_first:
+            out.copy(source, at, header.opaque_at)
+            at = header.opaque_end
+        out.copy(source, at, end)
+        return out.content()
+
+
+def _field_named(header: Header, source: In, name: bytes) -> int:
+    """The number of the field with this name; -1 if there is none, or more than one."""
+    found = -1
+    for field in range(header.count):
+        if header.name_end(field) - header.name_at(field) == len(name) and source.is_at(name, header.name_at(field)):
+            if found >= 0:
+                return -1
+            found = field
+    return found
 
 
 class PullTaker:
@@ -330,10 +280,9 @@ class PullTaker:
         self._lanes = lanes
         self.taken_pulls: list[Pull] = []
 
-    def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        if body_at != end or len(self.taken_pulls) >= _MAX_TAKEN:
-            return False
-        pull = self._lanes.find(source, at, end)
+    def take(self, header: Header, source: In, at: int, end: int) -> bool:
+        """Take the pull with the plain header from `at` to `end`. Returns False if it needs the long way."""
+        pull = self._lanes.find(header, source, at, end) if len(self.taken_pulls) < _MAX_TAKEN else None
         if pull is None:
             return False
         self.taken_pulls.append(pull)

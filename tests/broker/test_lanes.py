@@ -41,6 +41,12 @@ QUEUES = 4
 FRAMES = 3000
 
 
+def take(lanes: Lanes, frame: bytes, parked: Parked) -> bool:
+    """Whether a lane takes a frame."""
+    header, source, body_at = lanes.header, In(frame), 8 + int.from_bytes(frame[5:8], "big")
+    return header.read(source, 8, body_at) and lanes.take(header, source, body_at, len(frame), HOST, parked)
+
+
 class Sender:
     """What a handler asks of the connection that a request came by."""
 
@@ -64,10 +70,9 @@ class Way:
 
     def send(self, frame: bytes) -> object:
         """The answer, without what names the broker; or the error."""
-        lanes, size = self._lanes, int.from_bytes(frame[5:8], "big")
-        parked = Parked(lanes.store_host)
+        parked = Parked(self._lanes.store_host)
         self.store.appender.prepare_burst()
-        if self._has_lanes and lanes.take(In(frame), 8, 8 + size, len(frame), HOST, parked):
+        if self._has_lanes and take(self._lanes, frame, parked):
             self.store.appender.begin_prepared_burst()
             self.taken += 1
             assert parked.count == 1 and parked.end == self.store.end
@@ -341,8 +346,7 @@ async def test_whatever_changes_on_the_way_is_refused(tmp_path: Path, changed: s
             received = frame.replace(part, other)
             assert len(received) == len(frame)
             live.broker.store.appender.prepare_burst()
-            head = int.from_bytes(frame[4:8], "big")
-            assert lanes.take(In(received), 8, 8 + head, len(frame), HOST, Parked(lanes.store_host)) == is_taken
+            assert take(lanes, received, Parked(lanes.store_host)) == is_taken
             live.broker.store.appender.begin_prepared_burst()
 
 
@@ -382,6 +386,6 @@ async def test_a_batch_that_is_stored_in_parts_takes_the_long_way(tmp_path: Path
             lanes = lanes_of(live)
             parked = Parked(lanes.store_host)
             live.broker.store.appender.prepare_burst()
-            lanes.take(In(head + body), 8, len(head), len(head) + len(body), HOST, parked)
+            take(lanes, head + body, parked)
             assert parked.message_count == message_count
             live.broker.store.appender.begin_prepared_burst()

@@ -30,6 +30,7 @@ from sparrowmq.kernel import (
     string_hash,
 )
 from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY, ConnectionFault, GrpcError
+from sparrowmq.kernel.headers import Header
 from sparrowmq.kernel.http2 import Http2
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
@@ -489,14 +490,20 @@ def pull_case(random: Random) -> str:
     source, lanes = cursor.In(head), pulls.PullLanes()
     begin, end = random.choice([(0, len(head))] * 9 + [(random.randint(-1, 9), random.randrange(len(head) + 2))])
     lanes.is_open = True
-    texts.append(outcome(lambda: lanes.find(source, begin, end) is None))
+    plain = Header()
+    is_plain = outcome(partial(plain.read, source, begin, end))
+    texts += [is_plain, plain.code, plain.flag, plain.count, plain.escaped]
+    if is_plain is not True:
+        return str(texts)
+    texts += [[each(field) for field in range(plain.count)] for each in (plain.name_at, plain.value_end)]
+    texts.append(outcome(lambda: lanes.find(plain, source, begin, end) is None))
     codes = random.choice([None, frozenset({1, 2})])
     lane = pulls.PullLane(random.choice([1, 5, 32]), random.choice([0, 300, 5000]), 32, codes)
     for shape, header in lanes.unknown.items():
         texts += [shape, header]
         lanes.open(shape, lane)
     taker, answers = pulls.PullTaker(lanes), pulls.PullAnswers()
-    texts.append(outcome(partial(taker.take, source, begin, end, end)))
+    texts.append(outcome(partial(taker.take, plain, source, begin, end)))
     content, entries = entries_and_records(random)
     texts.append(pulls.are_valid(entries))
     for pull in taker.taken_pulls:
