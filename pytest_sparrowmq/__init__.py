@@ -91,7 +91,7 @@ def rocketmq_server(
 
 def _why_unreachable(address: str) -> str:
     """The reason why no name server answers there, in one sentence; empty if one does."""
-    from sparrowmq.client.blocking_client import admin
+    from sparrowmq.admin.blocking_admin import admin
     from sparrowmq.errors import SparrowError
 
     try:

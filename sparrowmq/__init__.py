@@ -24,7 +24,7 @@ from sparrowmq.version import VERSION as __version__
 if TYPE_CHECKING:
     from sparrowmq import errors as errors
     from sparrowmq import sync as sync
-    from sparrowmq.client.admin.admin import Admin as Admin
+    from sparrowmq.admin.admin import Admin as Admin
     from sparrowmq.client.client import Client as Client
     from sparrowmq.client.client import connect as connect
     from sparrowmq.client.cluster.connection_hooks import Server as Server
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
 
 _NAMES_BY_MODULE = {
-    "client.admin.admin": "Admin",
+    "admin.admin": "Admin",
     "client.client": "Client connect",
     "client.cluster.connection_hooks": "Server",
     "client.cluster.credentials": "Credentials",
@@ -94,10 +94,10 @@ _NAMES_BY_MODULE = {
 }
 # Names that were here once. Version 0.2 drops them.
 _FORMER_NAMES_BY_MODULE = {
-    "client.admin.brokers": "Standing",
-    "client.admin.groups": "Group GroupLag Member QueueLag",
-    "client.admin.servers": "BrokerPlace",
-    "client.admin.topics": "QueueRange Topic TopicShare",
+    "admin.brokers": "Standing",
+    "admin.groups": "Group GroupLag Member QueueLag",
+    "admin.servers": "BrokerPlace",
+    "admin.topics": "QueueRange Topic TopicShare",
     "errors": (
         "AlreadyThere BadStore ChangeFailed CorruptRecord DiskFull EtcdFailed LocalProtocolError LogsDiffer "
         "NoBroker NoGroup NoMessage NoSlaveNear NotBack NotElected NotEmpty NotSafeInTime OutOfResources "

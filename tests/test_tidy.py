@@ -175,11 +175,19 @@ def test_every_floor_has_the_rooms_that_there_are_and_contributing_draws_them():
     assert drawn == dict(enumerate(FLOORS))
 
 
-def test_importing_the_package_alone_loads_no_upper_floor():
-    program = "import sys, sparrowmq; print(*(name for name in sys.modules if name.startswith('sparrowmq.')))"
+def parts_loaded_by(statement: str) -> set[str]:
+    program = f"import sys; {statement}; print(*(name for name in sys.modules if name.startswith('sparrowmq.')))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    parts = {name.split(".")[1] for name in run.stdout.split()}
+    return {name.split(".")[1] for name in run.stdout.split()}
+
+
+def test_importing_the_package_alone_loads_no_upper_floor():
+    parts = parts_loaded_by("import sparrowmq")
     assert not [part for part in parts if FLOOR_OF[part] > 1], "import these in __getattr__"
+
+
+def test_a_client_loads_what_operators_do_only_when_a_program_asks_for_it():
+    assert "admin" not in parts_loaded_by("import sparrowmq.client.client, sparrowmq.client.blocking_client")
 
 
 @tidy

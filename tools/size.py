@@ -37,7 +37,7 @@ AREAS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "spark": (("spark",), 9_000),
     "broker": (("broker",), 8_700),
     "client": (("client",), 5_200),
-    "admin": (("client/admin", "admin"), 2_400),
+    "admin": (("admin",), 2_400),
     "store": (("store",), 5_200),
     "protocol": (("protocol",), 3_800),
     "cli": (("cli",), 3_200),

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.chaos.outcome import Outcome
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.rolling_restart import RollingRestart, StepTimeouts
-from sparrowmq.client.admin.scaling import Scaling, WaitLimits
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.rolling_restart import RollingRestart, StepTimeouts
+from sparrowmq.admin.scaling import Scaling, WaitLimits
 from sparrowmq.client.cluster import routes
 from sparrowmq.loop.clock import SystemClock
 from tests.crash.operations import NAMES, TOPIC, OperatedCluster, Traffic, under_load

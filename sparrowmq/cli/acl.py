@@ -11,6 +11,9 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import accounts, delete_account, put_account, set_white_addresses
+from sparrowmq.admin.servers import Servers
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import CLUSTER_OPTION, HELP, ask, check_changes, options, query, verb
 from sparrowmq.cli.terminal.output import (
@@ -22,9 +25,6 @@ from sparrowmq.cli.terminal.output import (
     say,
     split_heads,
 )
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import accounts, delete_account, put_account, set_white_addresses
-from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import NoBroker, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig

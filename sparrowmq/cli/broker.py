@@ -14,13 +14,13 @@ from typing import Final
 
 import click
 
+from sparrowmq.admin import brokers
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import broker_figures, version_of
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import CLUSTER_OPTION, HELP, DefaultVerb, ask, query, verb
 from sparrowmq.cli.terminal.output import Progress, print_done, print_table, say
-from sparrowmq.client.admin import brokers
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import broker_figures, version_of
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError

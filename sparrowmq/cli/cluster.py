@@ -18,6 +18,11 @@ from typing import Any, Final
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.brokers import Standing
+from sparrowmq.admin.findings import Health, Verdict, health_of
+from sparrowmq.admin.rolling_restart import BrokerNow, RestartPlan, RollingRestart, StepTimeouts
+from sparrowmq.admin.scaling import Decommission, WaitLimits
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import (
     CLUSTER_OPTION,
@@ -32,11 +37,6 @@ from sparrowmq.cli.terminal.cluster_command import (
 )
 from sparrowmq.cli.terminal.output import Steps, confirm, is_for_people, print_done, print_table, say, split_heads
 from sparrowmq.cli.terminal.plain_terminal import shown
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.brokers import Standing
-from sparrowmq.client.admin.findings import Health, Verdict, health_of
-from sparrowmq.client.admin.rolling_restart import BrokerNow, RestartPlan, RollingRestart, StepTimeouts
-from sparrowmq.client.admin.scaling import Decommission, WaitLimits
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock

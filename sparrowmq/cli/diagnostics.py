@@ -27,6 +27,12 @@ from typing import Final
 import click
 
 from sparrowmq import kernel
+from sparrowmq.admin.activity import Activity, OnlineClient, activity, online_clients
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.brokers import Standing
+from sparrowmq.admin.bundle import Bundle
+from sparrowmq.admin.findings import Finding, Verdict
+from sparrowmq.admin.groups import GroupLag
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
     CLUSTER_OPTION,
@@ -49,12 +55,6 @@ from sparrowmq.cli.terminal.output import (
     split_heads,
 )
 from sparrowmq.cli.terminal.plain_terminal import shown
-from sparrowmq.client.admin.activity import Activity, OnlineClient, activity, online_clients
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.brokers import Standing
-from sparrowmq.client.admin.bundle import Bundle
-from sparrowmq.client.admin.findings import Finding, Verdict
-from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import NetworkError
 from sparrowmq.settings.argument_types import Number, Whole, WrittenPath

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.dead_letters import reason_of, sent_again, walk
+from sparrowmq.admin.message_search import readable
 from sparrowmq.cli.message import first_line
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
 from sparrowmq.cli.terminal.cluster_command import HELP, ask, options, query, verb
 from sparrowmq.cli.terminal.output import Progress, confirm, is_for_people, print_done, print_table, say
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
-from sparrowmq.client.admin.message_search import readable
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property

@@ -10,6 +10,10 @@ from typing import Any, Final
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.dead_letters import walk
+from sparrowmq.admin.groups import QueueLag, ResetTo
+from sparrowmq.admin.message_search import readable
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, parse_date
 from sparrowmq.cli.terminal.cluster_command import (
     EXIST_OK_HINT,
@@ -25,10 +29,6 @@ from sparrowmq.cli.terminal.cluster_command import (
     verb,
 )
 from sparrowmq.cli.terminal.output import confirm, print_table, print_tables, say, split_heads
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.dead_letters import walk
-from sparrowmq.client.admin.groups import QueueLag, ResetTo
-from sparrowmq.client.admin.message_search import readable
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.message_search import ReadableBody, readable
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
 from sparrowmq.cli.terminal.cluster_command import (
     HELP,
@@ -39,8 +41,6 @@ from sparrowmq.cli.terminal.output import (
     print_table,
     say,
 )
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.message_search import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.received_message import ReceivedMessage

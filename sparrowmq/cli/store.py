@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.resend import Key, LeftOut, Resending, ResendState, Resent, resent
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.terminal.arguments import TOPIC, iso
@@ -39,8 +41,6 @@ from sparrowmq.cli.terminal.output import (
     print_tables,
     say,
 )
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.resend import Key, LeftOut, Resending, ResendState, Resent, resent
 from sparrowmq.client.cluster.blocking_network import BlockingLink
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.core.safe_text import counted

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import click
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.scaling import SETTLE_S, Scaling, WaitLimits
+from sparrowmq.admin.topics import PERMS, TYPES
 from sparrowmq.cli.terminal.arguments import BROKER, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
     EXIST_OK_HINT,
@@ -25,9 +28,6 @@ from sparrowmq.cli.terminal.cluster_command import (
     verb,
 )
 from sparrowmq.cli.terminal.output import Progress, Steps, confirm, print_table, print_tables
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, WaitLimits
-from sparrowmq.client.admin.topics import PERMS, TYPES
 from sparrowmq.errors import StillUnread
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings.argument_types import Number, Whole

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import click
 
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.admin import Admin
 from sparrowmq.cli.terminal.cluster_command import (
     CLUSTER_OPTION,
     HELP,
@@ -22,8 +24,6 @@ from sparrowmq.cli.terminal.cluster_command import (
     verb,
 )
 from sparrowmq.cli.terminal.output import ask_secret, confirm, print_tables, split_heads
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import (
     DISABLED,
@@ -61,7 +61,7 @@ def list_users(cluster: str | None) -> None:
         masters, servers = await admin.servers.all_masters(cluster), admin.servers
 
         async def read_users(_: str, address: str) -> tuple[list[UserEntry], list[UserPolicies]]:
-            return await operations.users(servers, address), await operations.all_policies(servers, address)
+            return await catalogue.users(servers, address), await catalogue.all_policies(servers, address)
 
         return await servers.all(masters, read_users)
 
@@ -82,9 +82,7 @@ def list_users(cluster: str | None) -> None:
 def add(name: str, cluster: str | None, password: str | None, is_super: bool | None) -> None:
     """Add the user NAME at every master of the cluster."""
     entry = UserEntry(name, _ask_password(password or "-"), SUPER if is_super else NORMAL)
-    _change_masters(
-        "added", name, cluster, lambda admin, address: operations.create_user(admin.servers, address, entry)
-    )
+    _change_masters("added", name, cluster, lambda admin, address: catalogue.create_user(admin.servers, address, entry))
 
 
 @verb(user)
@@ -104,7 +102,7 @@ def change(
         None if is_enabled is None else ENABLED if is_enabled else DISABLED,
     )
     _change_masters(
-        "changed", name, cluster, lambda admin, address: operations.update_user(admin.servers, address, entry)
+        "changed", name, cluster, lambda admin, address: catalogue.update_user(admin.servers, address, entry)
     )
 
 
@@ -117,9 +115,9 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
         confirm(f"delete user {name}? Brokers refuse its requests from then on")
 
     async def work(admin: Admin, address: str) -> None:
-        if await operations.user(admin.servers, address, name) is None:
+        if await catalogue.user(admin.servers, address, name) is None:
             raise ConfigError(f"there is no user {name}; `sparrowmq user list` shows all")
-        await operations.delete_user(admin.servers, address, name)
+        await catalogue.delete_user(admin.servers, address, name)
 
     _change_masters("deleted", name, cluster, work)
 
@@ -169,9 +167,9 @@ def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> N
     subject = f"{SUBJECT}{name}"
 
     async def work(admin: Admin, address: str) -> None:
-        before = await operations.policies(admin.servers, address, subject)
-        await operations.delete_policies(admin.servers, address, subject, resource)
-        if before is not None and before == await operations.policies(admin.servers, address, subject):
+        before = await catalogue.policies(admin.servers, address, subject)
+        await catalogue.delete_policies(admin.servers, address, subject, resource)
+        if before is not None and before == await catalogue.policies(admin.servers, address, subject):
             known = ", ".join(rule.resource for policy in before.policies for rule in policy.entries)
             raise ConfigError(f"user {name} has no entry for {resource}; it has {known}")
 
@@ -193,7 +191,7 @@ def _put_policy(
         past_verb,
         name,
         cluster,
-        lambda admin, address: operations.update_policies(admin.servers, address, subject, policies),
+        lambda admin, address: catalogue.update_policies(admin.servers, address, subject, policies),
     )
 
 

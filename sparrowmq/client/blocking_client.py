@@ -24,12 +24,10 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
 
-from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.arguments import check_kind, check_names
 from sparrowmq.client.client import Client, ClientArguments, K
-from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.consumer_settings import PullTuning, QueuesChanged, SimpleTuning, Topics, Tuning
 from sparrowmq.client.consuming.handler_thread import listening_in_thread, with_listening_threads
@@ -48,6 +46,9 @@ from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 from sparrowmq.loop.tasks import ENTERED_TWICE
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import Body
+
+if TYPE_CHECKING:
+    from sparrowmq.admin.blocking_admin import SyncAdmin
 
 A = TypeVar("A", covariant=True)
 C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
@@ -314,43 +315,6 @@ class SyncProducer(Twin[Producer]):
         return self._inner.unanswered
 
 
-class SyncAdmin(Context[Admin]):
-    """The blocking twin of `Admin`."""
-
-    brokers = blocking(Admin.brokers)
-    standings = blocking(Admin.standings)
-    clusters = blocking(Admin.clusters)
-    broker_figures = blocking(Admin.broker_figures)
-    broker_settings = blocking(Admin.broker_settings)
-    change_broker = blocking(Admin.change_broker)
-    behind = blocking(Admin.behind)
-    drain = blocking(Admin.drain)
-    undrain = blocking(Admin.undrain)
-    forget_broker = blocking(Admin.forget_broker)
-    hand_over = blocking(Admin.hand_over)
-    elect = blocking(Admin.elect)
-    topics = blocking(Admin.topics)
-    topic = blocking(Admin.topic)
-    create_topic = blocking(Admin.create_topic)
-    change_topic = blocking(Admin.change_topic)
-    delete_topic = blocking(Admin.delete_topic)
-    groups = blocking(Admin.groups)
-    group = blocking(Admin.group)
-    create_group = blocking(Admin.create_group)
-    change_group = blocking(Admin.change_group)
-    delete_group = blocking(Admin.delete_group)
-    members = blocking(Admin.members)
-    examine = blocking(Admin.examine)
-    lag = blocking(Admin.lag)
-    reset = blocking(Admin.reset)
-    dead_letters = blocking(Admin.dead_letters)
-    resend = blocking(Admin.resend)
-    replay = blocking(Admin.replay)
-    message = blocking(Admin.message)
-    find = blocking(Admin.find)
-    trace = blocking(Admin.trace)
-
-
 class SyncClient(Context[Client]):
     """The blocking twin of `Client`."""
 
@@ -417,6 +381,8 @@ class SyncClient(Context[Client]):
 
     @property
     def admin(self) -> SyncAdmin:
+        from sparrowmq.admin.blocking_admin import SyncAdmin  # only operators need it
+
         return SyncAdmin(self._inner.admin, self._thread)
 
     def producer(
@@ -557,16 +523,3 @@ def connect(
     check_names("connect", arguments, ClientArguments, "namesrv", "callback_threads")
     callbacks = Callbacks(callback_threads)
     return SyncClient(Client(namesrv, **arguments), LoopThread(callbacks), owns_thread=True)
-
-
-def admin(
-    namesrv: str | Sequence[str] | None = None,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    credentials: Credentials | None = None,
-    tls: Tls = False,
-    namespace: str = "",
-) -> SyncAdmin:
-    """An operator's client of a cluster, for `with`. Arguments and errors are those of `Admin`."""
-    inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls, namespace=namespace)
-    return SyncAdmin(inner, LoopThread(Callbacks()), owns_thread=True)

@@ -20,10 +20,21 @@ from dataclasses import replace
 from functools import partial, wraps
 from math import ceil
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from sparrowmq.client import tracing
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.arguments import check_handler, check_kind, check_names, is_stray
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
@@ -71,6 +82,9 @@ from sparrowmq.protocol.messages.message import Message, MessageQueue, Property,
 from sparrowmq.protocol.names import INNER_PRODUCER_GROUP, TRACE_TOPIC, check_topic
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
+
+if TYPE_CHECKING:
+    from sparrowmq.admin.admin import Admin
 
 REQUEST_TIMEOUT_S: Final = 3.0
 _PRODUCER_METHODS: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
@@ -373,6 +387,8 @@ class Client:
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets and messages for operators, over this client's connections."""
+        from sparrowmq.admin.admin import Admin  # only operators need it
+
         return Admin(self._network)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
-from sparrowmq.client.admin.operations import change_broker_settings, consume_directly
-from sparrowmq.client.admin.topics import TYPES, Topic
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.catalogue import change_broker_settings, consume_directly
+from sparrowmq.admin.groups import Group, GroupLag, ResetTo
+from sparrowmq.admin.topics import TYPES, Topic
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.cluster_view import hidden
 from sparrowmq.console.layout.forms import Action, Check, DialogForm, Field, Values, properties_in
@@ -480,7 +480,7 @@ def put_account(broker_accounts: BrokerAccounts) -> Action:
         servers, places = view.cluster.servers, broker_accounts.places(values)
         description = f"saving account {request.access_key}"
         broker_names = await servers.change(
-            description, places, lambda _, at: operations.put_account(servers, at, request)
+            description, places, lambda _, at: catalogue.put_account(servers, at, request)
         )
         return f"account {request.access_key} is saved at {', '.join(broker_names)}"
 
@@ -511,7 +511,7 @@ def set_white_addresses(broker_accounts: BrokerAccounts) -> Action:
         broker_names = await servers.change(
             "saving the addresses without account",
             broker_accounts.places(form.values),
-            lambda _, at: operations.set_white_addresses(servers, at, patterns),
+            lambda _, at: catalogue.set_white_addresses(servers, at, patterns),
         )
         return f"the addresses are saved at {', '.join(broker_names)}"
 
@@ -536,7 +536,7 @@ def delete_account(broker_accounts: BrokerAccounts) -> Action:
     keys = [account.access_key for account in broker_accounts.accounts.plain_access_configs]
 
     async def run(view: View, form: DialogForm) -> str:
-        await operations.delete_account(view.cluster.servers, broker_accounts.address, form.values["key"])
+        await catalogue.delete_account(view.cluster.servers, broker_accounts.address, form.values["key"])
         return f"account {form.values['key']} is deleted at {broker_accounts.address}"
 
     return Action(

@@ -18,11 +18,11 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from sparrowmq.client.admin import brokers, groups, operations
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.groups import GroupLag, ResetTo
-from sparrowmq.client.admin.operations import RequestSender, broker_figures, producers, topic_offsets, topic_table
-from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.admin import brokers, catalogue, groups
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import RequestSender, broker_figures, producers, topic_offsets, topic_table
+from sparrowmq.admin.groups import GroupLag, ResetTo
+from sparrowmq.admin.servers import Masters, Servers
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.name_servers import addresses_of
@@ -398,11 +398,11 @@ def hidden(key: str, value: str) -> str:
 
 
 async def broker_settings(sender: RequestSender, address: str) -> dict[str, str]:
-    return _without_secrets(await operations.broker_settings(sender, address))
+    return _without_secrets(await catalogue.broker_settings(sender, address))
 
 
 async def namesrv_settings(sender: RequestSender, address: str) -> dict[str, str]:
-    return _without_secrets(await operations.namesrv_settings(sender, address))
+    return _without_secrets(await catalogue.namesrv_settings(sender, address))
 
 
 def _without_secrets(settings: dict[str, str]) -> dict[str, str]:

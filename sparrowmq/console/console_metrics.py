@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import cluster_table
-from sparrowmq.client.admin.servers import Servers
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import cluster_table
+from sparrowmq.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock

@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.client.admin import brokers
+from sparrowmq.admin import brokers
 from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.history import History
 from sparrowmq.console.troubles import Troubles

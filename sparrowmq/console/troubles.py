@@ -19,7 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.client.admin.findings import (
+from sparrowmq.admin.catalogue import conditions_of_namesrv, groups_of_topic, topic_table
+from sparrowmq.admin.findings import (
     ELECTION_ADVICE,
     HEADLESS,
     NO_ANSWER,
@@ -28,7 +29,6 @@ from sparrowmq.client.admin.findings import (
     reported_conditions,
     with_causes,
 )
-from sparrowmq.client.admin.operations import conditions_of_namesrv, groups_of_topic, topic_table
 from sparrowmq.console.cluster_view import BrokerNow, ClusterView
 from sparrowmq.errors import BrokerUnreachable, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock

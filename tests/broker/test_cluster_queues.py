@@ -2,9 +2,9 @@
 
 import pytest
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.broker.handlers import assignment_handler
 from sparrowmq.broker.handlers.assignment_handler import ClusterQueues, queues_of
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.ports import VIP_PORT_BELOW, bind_vip_port
 from sparrowmq.broker.replication.ha_master import PORTS_ABOVE
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock

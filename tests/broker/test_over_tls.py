@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.cli.main import main
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Tls
 from sparrowmq.client.sending.producer_settings import ProducerSettings

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.findings import Verdict
 from sparrowmq.broker import store as broker_store
 from sparrowmq.broker.store import HANGS_S, store_probes
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.condition_kinds import DISK_HANGS, STORE_FAILED

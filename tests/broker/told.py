@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sparrowmq.admin.findings import reported_conditions
 from sparrowmq.broker.broker import Broker
-from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import sparrowmq.sync
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError, InvalidMessage, NoGroup, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import sparrowmq.console
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.groups import Group, GroupLag, QueueLag
-from sparrowmq.client.admin.operations import broker_settings
-from sparrowmq.client.admin.topics import Topic, TopicShare
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.catalogue import broker_settings
+from sparrowmq.admin.groups import Group, GroupLag, QueueLag
+from sparrowmq.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
 from sparrowmq.console.actions import BrokerAccounts
@@ -214,7 +214,7 @@ async def test_a_change_of_accounts_goes_on_after_a_broker_that_fails_and_names_
         of = BrokerAccounts("broker-0", masters, AccountList())
         with pytest.raises(ChangeFailed, match=r"failed at absent: .*it was done at broker-0"):
             await carried_out(view, actions.put_account(of), key="newcomer", secret="secretOfNewcomer")
-        found = await operations.accounts(look.servers, masters["broker-0"])
+        found = await catalogue.accounts(look.servers, masters["broker-0"])
         assert "newcomer" in {each.access_key for each in found.plain_access_configs}
         with pytest.raises(ChangeFailed, match=r"failed at absent: .*it was done at broker-0"):
             await carried_out(view, actions.set_white_addresses(of), patterns="10.9.8.7", everywhere=True)

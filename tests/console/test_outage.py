@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import topic_table
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import topic_table
 from sparrowmq.client.client import Client
 from sparrowmq.console.cluster_view import ClusterView
 from tests.console.visiting import ROOT, Visit

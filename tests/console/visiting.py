@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.async_api import ConsoleMessage, Error, Page, Request
 
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from sparrowmq.client.cluster.credentials import Credentials
 from tests.console.stage import KEYS, PASSWORD
 

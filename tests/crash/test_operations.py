@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.client.admin.rolling_restart import RollingRestart, StepTimeouts
-from sparrowmq.client.admin.scaling import Scaling, WaitLimits
+from sparrowmq.admin.rolling_restart import RollingRestart, StepTimeouts
+from sparrowmq.admin.scaling import Scaling, WaitLimits
 from sparrowmq.client.cluster import routes
 from sparrowmq.loop.clock import SystemClock
 from tests.crash.operations import NAMES, TOPIC, OperatedCluster, under_load

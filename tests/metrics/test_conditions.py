@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.admin.findings import reported_conditions
 from sparrowmq.broker.broker import reduced_service
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.saved_state import SavedFile
-from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.core import snapshot
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,

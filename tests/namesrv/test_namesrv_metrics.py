@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.client.admin.findings import Verdict
+from sparrowmq.admin.findings import Verdict
 from sparrowmq.client.client import connect
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing import Cluster

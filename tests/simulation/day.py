@@ -24,9 +24,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from sparrowmq.admin.findings import Verdict
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.client.client import Client
 from sparrowmq.metrics.metrics_settings import Exporter
 from sparrowmq.namesrv.namesrv import Namesrv

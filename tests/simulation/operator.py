@@ -12,7 +12,7 @@ import asyncio
 from math import inf
 from typing import Final
 
-from sparrowmq.client.admin.brokers import Standing
+from sparrowmq.admin.brokers import Standing
 from sparrowmq.client.client import Client
 from sparrowmq.errors import SparrowError
 from tests.simulation.cluster import BROKER, Cluster

@@ -15,7 +15,7 @@ TREE = {
     "sparrowmq/__init__.py": "",
     "sparrowmq/store/log.py": "'A log.'\nfrom sparrowmq.store import file\n\n\ndef f():\n    'Open.'\n    return 1\n",
     "sparrowmq/store/file.py": "SIZE = 1\n",
-    "sparrowmq/client/admin/topics.py": "from sparrowmq.store import log\nlog.f()\n",
+    "sparrowmq/admin/topics.py": "from sparrowmq.store import log\nlog.f()\n",
 }
 
 
@@ -50,7 +50,7 @@ def test_statements_are_counted_without_docstrings_and_imports(source, count):
     [
         ("store/log.py", "store"),
         ("client/client.py", "client"),
-        ("client/admin/topics.py", "admin"),
+        ("admin/topics.py", "admin"),
         ("grpc/port.py", "http2 + grpc"),
         ("logs.py", "all other"),
         ("storeroom.py", "all other"),

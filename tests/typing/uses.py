@@ -29,7 +29,7 @@ from sparrowmq import (
     SendStatus,
     SparrowError,
 )
-from sparrowmq.client.admin.brokers import Standing
+from sparrowmq.admin.brokers import Standing
 from sparrowmq.once import idempotent
 from sparrowmq.once.idempotent import Store
 from sparrowmq.protocol.messages.trace import PubTrace

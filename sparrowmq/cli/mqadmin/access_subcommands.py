@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from sparrowmq.admin import catalogue
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, addresses_of, masters_of, target_addresses
 from sparrowmq.cli.mqadmin.java import client_failure
-from sparrowmq.client.admin import operations
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry, UserPolicies
@@ -32,27 +32,27 @@ _RULE_ROW: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
 async def create_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p"), call.text("t") or None)
     await _change_targets(
-        call, lambda address: operations.create_user(call, address, entry), "create user to %s success."
+        call, lambda address: catalogue.create_user(call, address, entry), "create user to %s success."
     )
 
 
 async def update_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p") or None, call.text("t") or None, call.text("s") or None)
     await _change_targets(
-        call, lambda address: operations.update_user(call, address, entry), "update user to %s success."
+        call, lambda address: catalogue.update_user(call, address, entry), "update user to %s success."
     )
 
 
 async def delete_user(call: Call) -> None:
     name = call.text("u")
     await _change_targets(
-        call, lambda address: operations.delete_user(call, address, name), "delete user to %s success."
+        call, lambda address: catalogue.delete_user(call, address, name), "delete user to %s success."
     )
 
 
 async def get_user(call: Call) -> None:
     addresses = await _target_addresses(call)
-    async for entry in call.answers(addresses, lambda address: operations.user(call, address, call.text("u"))):
+    async for entry in call.answers(addresses, lambda address: catalogue.user(call, address, call.text("u"))):
         if entry is not None:
             _print_users(call, [entry])
             return
@@ -60,7 +60,7 @@ async def get_user(call: Call) -> None:
 
 async def list_user(call: Call) -> None:
     async def users(address: str) -> tuple[str, list[UserEntry]]:
-        return address, await operations.users(call, address, call.text("f"))
+        return address, await catalogue.users(call, address, call.text("f"))
 
     async for address, entries in call.answers(await _target_addresses(call), users):
         if entries:
@@ -72,37 +72,37 @@ async def list_user(call: Call) -> None:
 
 async def copy_user(call: Call) -> None:
     async def put(target: str, entry: UserEntry) -> str:
-        exists = await operations.user(call, target, entry.username) is not None
-        await (operations.update_user if exists else operations.create_user)(call, target, entry)
+        exists = await catalogue.user(call, target, entry.username) is not None
+        await (catalogue.update_user if exists else catalogue.create_user)(call, target, entry)
         return entry.username
 
-    await _copy(call, "user", call.text("u"), operations.user, operations.users, put)
+    await _copy(call, "user", call.text("u"), catalogue.user, catalogue.users, put)
 
 
 async def create_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
     await _change_targets(
-        call, lambda address: operations.create_policies(call, address, subject, policies), "create acl to %s success."
+        call, lambda address: catalogue.create_policies(call, address, subject, policies), "create acl to %s success."
     )
 
 
 async def update_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
     await _change_targets(
-        call, lambda address: operations.update_policies(call, address, subject, policies), "update acl to %s success."
+        call, lambda address: catalogue.update_policies(call, address, subject, policies), "update acl to %s success."
     )
 
 
 async def delete_acl(call: Call) -> None:
     subject, resource = call.text("s"), call.text("r") or None
     await _change_targets(
-        call, lambda address: operations.delete_policies(call, address, subject, resource), "delete acl to %s success."
+        call, lambda address: catalogue.delete_policies(call, address, subject, resource), "delete acl to %s success."
     )
 
 
 async def get_acl(call: Call) -> None:
     addresses = await _target_addresses(call)
-    async for policies in call.answers(addresses, lambda address: operations.policies(call, address, call.text("s"))):
+    async for policies in call.answers(addresses, lambda address: catalogue.policies(call, address, call.text("s"))):
         if policies is not None:
             _print_policies(call, [policies])
             return
@@ -110,7 +110,7 @@ async def get_acl(call: Call) -> None:
 
 async def list_acl(call: Call) -> None:
     async def policies(address: str) -> list[UserPolicies]:
-        return await operations.all_policies(call, address, call.text("s"), call.text("r"))
+        return await catalogue.all_policies(call, address, call.text("s"), call.text("r"))
 
     for answer in await call.all_answers(await _target_addresses(call), policies):
         if answer:
@@ -119,12 +119,12 @@ async def list_acl(call: Call) -> None:
 
 async def copy_acl(call: Call) -> None:
     async def put(target: str, entry: UserPolicies) -> str:
-        exists = await operations.policies(call, target, entry.subject) is not None
-        change = operations.update_policies if exists else operations.create_policies
+        exists = await catalogue.policies(call, target, entry.subject) is not None
+        change = catalogue.update_policies if exists else catalogue.create_policies
         await change(call, target, entry.subject, entry.policies)
         return entry.subject
 
-    await _copy(call, "acl", call.text("s"), operations.policies, operations.all_policies, put)
+    await _copy(call, "acl", call.text("s"), catalogue.policies, catalogue.all_policies, put)
 
 
 async def _copy(
@@ -207,7 +207,7 @@ async def update_acl_config(call: Call) -> None:
         group_perms=option("g"),
     )
     for address in await target_addresses(call, addresses_of):
-        await operations.put_account(call, address, request)
+        await catalogue.put_account(call, address, request)
         call.line("create or update plain access config to %s success.", address)
     call.write(_account_text(request))
 
@@ -229,14 +229,14 @@ def _account_text(request: UpdateAndCreateAclConfig) -> str:
 async def delete_acl_config(call: Call) -> None:
     access_key = call.text("a")
     for address in await target_addresses(call, addresses_of):
-        await operations.delete_account(call, address, access_key)
+        await catalogue.delete_account(call, address, access_key)
         call.line("delete plain access config account from %s success.", address)
     call.write(f"account's accesskey is:{access_key}")
 
 
 async def update_global_white_addr(call: Call) -> None:
     for address in await target_addresses(call, addresses_of):
-        await operations.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
+        await catalogue.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
         call.line("update global white remote addresses to %s success.", address)
 
 
@@ -254,7 +254,7 @@ async def cluster_acl_config_version(call: Call) -> None:
 
 
 async def _show_versions(call: Call, address: str) -> None:
-    header = await operations.account_versions(call, address)
+    header = await catalogue.account_versions(call, address)
     versions = msgspec.json.decode(header.all_acl_file_version or "{}", type=dict[str, DataVersion])
     for path, version in java.in_map_order(versions):
         place = header.cluster_name, header.broker_name, header.broker_addr, path

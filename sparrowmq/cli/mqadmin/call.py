@@ -1,6 +1,6 @@
 """One call of a command: its options, the cluster, the brokers that it goes to, and its output.
 
-A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
+A `Call` sends the requests of the catalogue (admin/catalogue), as the `Servers` of the client's `Admin` do. It
 raises the `Failure` for Java's exception, so commands can distinguish errors as Java's commands do.
 
 A command waits once for a server that does not answer. Commands that only read print the answers of the other servers
@@ -16,12 +16,12 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TextIO, TypeVar
 
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.servers import Servers
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.java import Failure, failure_from, no_route_failure, null_failure, number_failure
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.protocol.requests.bodies import MASTER, BrokerRoute, ClusterTable, TopicRoute
@@ -186,11 +186,11 @@ class Call:
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, in Java's order."""
-        return java.in_set_order(await operations.topic_names(self))
+        return java.in_set_order(await catalogue.topic_names(self))
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the brokers that have a topic. Raises: Failure, with code 17 if none has."""
-        route = await operations.topic_route(self, topic)
+        route = await catalogue.topic_route(self, topic)
         if route is None:
             raise no_route_failure(topic)
         return route
@@ -269,15 +269,15 @@ async def change_each(call: Call, change: Callable[[str], Awaitable[None]], paus
 
 async def remove_topic(call: Call, topic: str, cluster: str) -> None:
     for address in await masters_of(call, cluster):
-        await operations.delete_topic(call, address, topic)
+        await catalogue.delete_topic(call, address, topic)
     call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
     for address in call.namesrvs:
-        await operations.delete_route(call, address, topic, cluster)
+        await catalogue.delete_route(call, address, topic, cluster)
     call.line("delete topic [%s] from NameServer success.", topic)
 
 
 async def broker_name_at(call: Call, address: str) -> str:
-    for name, row in java.in_map_order((await operations.cluster_table(call)).broker_addr_table):
+    for name, row in java.in_map_order((await catalogue.cluster_table(call)).broker_addr_table):
         if address in row.broker_addrs.values():
             return name
     raise Failure("java.lang.Exception", NO_CLUSTER)
@@ -289,7 +289,7 @@ def cluster_of(table: ClusterTable, broker: str) -> str | None:
 
 
 async def _brokers(call: Call, cluster: str) -> list[BrokerRoute]:
-    table = await operations.cluster_table(call)
+    table = await catalogue.cluster_table(call)
     brokers = table.cluster_addr_table.get(cluster)
     if brokers is None:
         call.failed = True  # Unlike Java, for which this is a success.

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, masters_of, masters_with_slaves
 from sparrowmq.cli.mqadmin.group_subcommands import figure_of_brokers, online_members
 from sparrowmq.cli.mqadmin.java import Failure, null_failure, write
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, TopicConfig
@@ -81,8 +81,8 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
 
 async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
     """Return a broker's topics without RocketMQ's own; topics of groups only `with_groups`."""
-    table = await operations.topic_table(call, address)
-    system_topics = set(await operations.system_topics_of_broker(call, address))
+    table = await catalogue.topic_table(call, address)
+    system_topics = set(await catalogue.system_topics_of_broker(call, address))
     return {
         name: topic
         for name, topic in table.items()
@@ -94,7 +94,7 @@ async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
     """Return a broker's groups without RocketMQ's own."""
     return {
         name: group
-        for name, group in (await operations.group_table(call, address)).items()
+        for name, group in (await catalogue.group_table(call, address)).items()
         if not names.is_system_group(name)
     }
 
@@ -108,7 +108,7 @@ async def export_configs(call: Call) -> None:
     brokers = await masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
-        settings = await operations.broker_settings(call, master)
+        settings = await catalogue.broker_settings(call, master)
         if missing := [name for name in _EXPORTED_KEYS if name not in settings]:
             raise null_failure(f"the broker at {master} does not tell {', '.join(missing)}")
         configs[settings["brokerName"]] = dict(java.in_map_order({name: settings[name] for name in _EXPORTED_KEYS}))
@@ -122,7 +122,7 @@ async def export_configs(call: Call) -> None:
 
 
 async def export_metrics(call: Call) -> None:
-    table = await operations.cluster_table(call)
+    table = await catalogue.cluster_table(call)
     brokers = table.cluster_addr_table.get(call.text("c"))
     if brokers is None:
         raise null_failure(f"there is no cluster {call.text('c')}")
@@ -137,8 +137,8 @@ async def export_metrics(call: Call) -> None:
 
 
 async def _report(call: Call, address: str) -> dict[str, Any]:
-    figures = await operations.broker_figures(call, address)
-    settings = await operations.broker_settings(call, address)
+    figures = await catalogue.broker_figures(call, address)
+    settings = await catalogue.broker_settings(call, address)
     groups = await user_groups(call, address)
     environment = {
         "totalMemKBytes": figures.get("totalMemKBytes"),

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.admin import catalogue
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import (
     Call,
@@ -26,7 +27,6 @@ from sparrowmq.cli.mqadmin.call import (
     remove_topic,
 )
 from sparrowmq.cli.mqadmin.java import Failure, client_failure, write
-from sparrowmq.client.admin import operations
 from sparrowmq.protocol.codes import ResponseCode, version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, dlq_topic, retry_topic
@@ -73,7 +73,7 @@ async def update_sub_group(call: Call) -> None:
     )
 
     async def put(address: str) -> None:
-        await operations.put_group(call, address, group)
+        await catalogue.put_group(call, address, group)
         call.line("create subscription group to %s success.", address)
 
     if await change_each(call, put, _FAILED_PAUSE_S):
@@ -84,7 +84,7 @@ async def set_consume_mode(call: Call) -> None:
     mode = RequestMode(call.text("t"), call.text("g"), call.text("m"), call.number("q"))
 
     async def put(address: str) -> None:
-        await operations.put_request_mode(call, address, mode)
+        await catalogue.put_request_mode(call, address, mode)
         call.line("set consume mode to %s success.", address)
 
     if await change_each(call, put, _FAILED_PAUSE_S):
@@ -96,12 +96,12 @@ async def delete_sub_group(call: Call) -> None:
     group = call.text("g")
     removes_offsets = call.is_true("r")
     if call.has("b"):
-        await operations.delete_group(call, call.text("b"), group, with_offsets=removes_offsets)
+        await catalogue.delete_group(call, call.text("b"), group, with_offsets=removes_offsets)
         call.line("delete subscription group [%s] from broker [%s] success.", group, call.text("b"))
     elif call.has("c"):
         cluster = call.text("c")
         for address in await masters_of(call, cluster):
-            await operations.delete_group(call, address, group, with_offsets=removes_offsets)
+            await catalogue.delete_group(call, address, group, with_offsets=removes_offsets)
             place = f"broker [{address}] in cluster [{cluster}]"
             call.line("delete subscription group [%s] from %s success.", group, place)
         try:
@@ -114,13 +114,13 @@ async def delete_sub_group(call: Call) -> None:
 
 
 async def get_consumer_config(call: Call) -> None:
-    table = await operations.cluster_table(call)
+    table = await catalogue.cluster_table(call)
     group = call.text("g")
 
     async def read_config(row: tuple[str, BrokerRoute]) -> tuple[str, GroupConfig | None]:
         name, broker = row
         address = address_to_ask(broker.broker_addrs) or ""
-        return name, (await operations.group_table(call, address)).get(group)
+        return name, (await catalogue.group_table(call, address)).get(group)
 
     for name, config in await call.all_answers(java.in_map_order(table.broker_addr_table), read_config):
         if config is None:
@@ -139,7 +139,7 @@ async def consume_stats(call: Call, group: str, topic: str | None = None) -> Con
     total = ConsumeStats()
     addresses = addresses_to_ask(await call.route(retry_topic(group)))
     for stats in await call.all_answers(
-        addresses, lambda address: operations.group_progress(call, address, group, topic)
+        addresses, lambda address: catalogue.group_progress(call, address, group, topic)
     ):
         total.offset_table.update(stats.offset_table)
         total.consume_tps += stats.consume_tps
@@ -159,7 +159,7 @@ def lag_of(stats: ConsumeStats) -> int:
 async def online_members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
     """Return the online members of a group, from the given broker or any of its brokers."""
     addresses = [address] if address else _shuffled(await call.route(retry_topic(group)))
-    members = await call.first_answer(addresses, lambda broker: operations.group_connections(call, broker, group))
+    members = await call.first_answer(addresses, lambda broker: catalogue.group_connections(call, broker, group))
     if not members.connection_set:
         raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
     return members
@@ -168,7 +168,7 @@ async def online_members(call: Call, group: str, address: str | None = None) -> 
 async def running_info(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     addresses = addresses_to_ask(await call.route(RETRY + group))
     return await call.first_answer(
-        addresses, lambda address: operations.running_member(call, address, group, client_id, jstack=jstack)
+        addresses, lambda address: catalogue.running_member(call, address, group, client_id, jstack=jstack)
     )
 
 
@@ -176,7 +176,7 @@ async def consumers_of(call: Call, topic: str) -> list[str]:
     """Return the groups that consume a topic, from the first of its brokers that answers."""
     addresses = addresses_to_ask(await call.route(topic))
     return java.in_set_order(
-        await call.first_answer(addresses, lambda address: operations.groups_of_topic(call, address, topic))
+        await call.first_answer(addresses, lambda address: catalogue.groups_of_topic(call, address, topic))
     )
 
 
@@ -193,7 +193,7 @@ async def figure_of_brokers(call: Call, addresses: Iterable[str], name: str, key
     per_second, count = 0.0, 0
     for address in addresses:
         try:
-            stats = await operations.broker_statistic(call, address, name, key)
+            stats = await catalogue.broker_statistic(call, address, name, key)
         except Failure:
             continue
         per_second += stats.stats_minute.tps
@@ -218,7 +218,7 @@ async def consumer_connection(call: Call) -> None:
 async def producer_connection(call: Call) -> None:
     brokers = _shuffled(await call.route(call.text("t")))
     producers = await call.first_answer(
-        brokers, lambda broker: operations.producer_connections(call, broker, call.text("g"))
+        brokers, lambda broker: catalogue.producer_connections(call, broker, call.text("g"))
     )
     for number, client in enumerate(producers.connection_set, 1):
         version = version_name(client.version)

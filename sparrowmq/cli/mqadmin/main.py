@@ -90,9 +90,9 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
 
 
 async def _execute(command: Command, options: dict[str, str], out: TextIO, err: TextIO) -> bool:
+    from sparrowmq.admin.servers import Servers
     from sparrowmq.cli.mqadmin.call import Call
     from sparrowmq.cli.mqadmin.java import Failure, failure_from
-    from sparrowmq.client.admin.servers import Servers
     from sparrowmq.client.cluster.network import Network
     from sparrowmq.errors import ConfigError, SparrowError
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.message_search import FOR_EVER_MS, readable
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import INT, Call, brokers_to_ask
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, online_members
@@ -30,8 +32,6 @@ from sparrowmq.cli.mqadmin.java import (
     number_failure,
     write,
 )
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.message_search import FOR_EVER_MS, readable
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, RemoteProtocolError, SendFailed, SparrowError
@@ -179,15 +179,15 @@ async def address_of(call: Call, queue: MessageQueue) -> str:
 
 async def read_span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
     """Return a queue's first offset, and the offset of its next message."""
-    return await operations.min_offset(call, address, queue), await operations.max_offset(call, address, queue)
+    return await catalogue.min_offset(call, address, queue), await catalogue.max_offset(call, address, queue)
 
 
 async def pull(
-    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = operations.PAGE
+    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = catalogue.PAGE
 ) -> PullResult:
     """Pull once, without waiting for messages."""
     group = call.text("g") or TOOLS_GROUP
-    page = await operations.pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
+    page = await catalogue.pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
     ends = {"MIN_OFFSET": str(page.min_offset), "MAX_OFFSET": str(page.max_offset)}
     messages = [PrintedMessage(stored, queue.broker_name, ends | stored.properties) for stored in page.messages]
     return PullResult(_PULL_STATUS[page.code], page.next_offset, messages)
@@ -217,13 +217,13 @@ async def view_by_id(call: Call, msg_id: str) -> PrintedMessage:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
         raise client_failure("query message by id finished, but no message.", ResponseCode.NO_MESSAGE) from None
-    return message_from_store(await operations.view_message(call, place.store_host, place.physical_offset))
+    return message_from_store(await catalogue.view_message(call, place.store_host, place.physical_offset))
 
 
 async def consume_on_demand(call: Call, message: PrintedMessage) -> str:
     """Let a member consume a message on demand, by -g and -d; returns the outcome."""
     stored = message.stored
-    outcome = await operations.consume_directly(
+    outcome = await catalogue.consume_directly(
         call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id
     )
     return java.to_string(
@@ -296,7 +296,7 @@ async def _query(
     messages: list[PrintedMessage] = []
     for _, address in brokers_to_ask(await call.route(topic)):
         try:
-            answer = await operations.query_messages(call, address, request)
+            answer = await catalogue.query_messages(call, address, request)
         except Failure as failure:
             if failure.code != ResponseCode.QUERY_NOT_FOUND:
                 call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
@@ -375,7 +375,7 @@ async def _track(call: Call, message: StoredMessage, group: str) -> str:
 
 async def _has_passed(call: Call, message: StoredMessage, group: str) -> bool:
     stats = await consume_stats(call, group)
-    table = (await operations.cluster_table(call)).broker_addr_table
+    table = (await catalogue.cluster_table(call)).broker_addr_table
     return any(
         row.consumer_offset > message.queue_offset
         for queue, row in stats.offset_table.items()
@@ -485,7 +485,7 @@ async def _read_span_by_b_and_e(call: Call, address: str, queue: MessageQueue) -
 
 
 async def _offset_since(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
-    return await operations.offset_since(call, address, queue, _parse_time(call.text(letter)))
+    return await catalogue.offset_since(call, address, queue, _parse_time(call.text(letter)))
 
 
 def _parse_time(text: str) -> int:
@@ -696,7 +696,7 @@ async def check_msg_send_rt(call: Call) -> None:
 async def cluster_rt(call: Call) -> None:
     amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
     as_log = call.is_true("p")
-    clusters = (await operations.cluster_table(call)).cluster_addr_table
+    clusters = (await catalogue.cluster_table(call)).cluster_addr_table
     names = [call.text("c")] if call.has("c") else java.in_set_order(clusters)
     if not as_log:
         call.heads("%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount")

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sparrowmq.admin import catalogue
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, brokers_to_ask
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats
 from sparrowmq.cli.mqadmin.java import Failure, null_failure
-from sparrowmq.client.admin import operations
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.offset_bodies import QueueProgress
@@ -56,7 +56,7 @@ async def clone_group_offset(call: Call) -> None:
             # Unlike Java, which sends it to a name server and waits in vain.
             raise null_failure(f"topic {topic} has no broker {queue.broker_name}, which has {queue.topic}")
         if row.consumer_offset >= 0:
-            await operations.commit_offset(call, address, target, queue, row.consumer_offset)
+            await catalogue.commit_offset(call, address, target, queue, row.consumer_offset)
     call.write(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
 
 
@@ -100,7 +100,7 @@ async def _reset_members(call: Call, reset: _Reset) -> dict[MessageQueue, int]:
     """
     offsets: dict[MessageQueue, int] = {}
     for _, address in brokers_to_ask(await call.route(reset.topic)):
-        offsets |= await operations.reset_members(
+        offsets |= await catalogue.reset_members(
             call, address, reset.group, reset.topic, reset.timestamp, force=reset.force
         )
     return offsets
@@ -117,11 +117,11 @@ async def _reset_in_place(call: Call, reset: _Reset) -> list[_QueueReset]:
     route = await call.route(reset.topic)
     counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
     for broker, address in brokers_to_ask(route):
-        table = (await operations.group_progress(call, address, reset.group)).offset_table
+        table = (await catalogue.group_progress(call, address, reset.group)).offset_table
         rows = {queue: row for queue, row in table.items() if queue.topic == reset.topic}
         queues = java.queues_in_map_order(rows)
         if not rows:  # The group never consumed the topic: as if it were at the beginnings of the queues.
-            stats = await operations.topic_offsets(call, address, reset.topic)
+            stats = await catalogue.topic_offsets(call, address, reset.topic)
             name = broker.broker_name
             queues = [MessageQueue(reset.topic, name, number) for number in range(counts[name])]
             rows = {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
@@ -131,12 +131,12 @@ async def _reset_in_place(call: Call, reset: _Reset) -> list[_QueueReset]:
 
 async def _reset_queue(call: Call, address: str, reset: _Reset, queue: MessageQueue, row: QueueProgress) -> _QueueReset:
     if reset.timestamp == _TO_THE_END:
-        target = await operations.max_offset(call, address, queue)
+        target = await catalogue.max_offset(call, address, queue)
     else:
-        target = await operations.offset_since(call, address, queue, reset.timestamp)
+        target = await catalogue.offset_since(call, address, queue, reset.timestamp)
     if not reset.force and target > row.consumer_offset:
         return _QueueReset(queue, row, target, row.consumer_offset)
-    await operations.commit_offset(call, address, reset.group, queue, target)
+    await catalogue.commit_offset(call, address, reset.group, queue, target)
     return _QueueReset(queue, row, target, target)
 
 

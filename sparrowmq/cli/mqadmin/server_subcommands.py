@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from sparrowmq.admin import catalogue
+from sparrowmq.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, addresses_of, change_each, masters_with_slaves, target_addresses
 from sparrowmq.cli.mqadmin.java import Failure, null_failure
-from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import MASTER, ClusterTable, FollowingState, HaStatus
@@ -45,7 +45,7 @@ async def get_broker_config(call: Call) -> None:
                 heads[slave] = f"============My Master: {master}=====Slave: {slave}============"
 
     async def show_config(address: str) -> None:
-        settings = await operations.broker_settings(call, address)
+        settings = await catalogue.broker_settings(call, address)
         call.line(heads[address])
         for key, value in java.in_map_order(settings):
             call.line("%-50s=  %s", key, value)
@@ -58,7 +58,7 @@ async def update_broker_config(call: Call) -> None:
     changes = {call.text("k"): call.text("v")}
 
     async def change(address: str) -> None:
-        await operations.change_broker_settings(call, address, changes)
+        await catalogue.change_broker_settings(call, address, changes)
         call.line("update broker config success, %s", address)
 
     await change_each(call, change)
@@ -76,13 +76,13 @@ async def broker_status(call: Call) -> None:
 
 
 async def _show_status(call: Call, address: str, form: str, head: str) -> None:
-    for name, value in sorted((await operations.broker_figures(call, address)).items()):
+    for name, value in sorted((await catalogue.broker_figures(call, address)).items()):
         call.line(form, head, name, value)
 
 
 async def ha_status(call: Call) -> None:
     async def show_status(address: str) -> None:
-        status = await operations.broker_ha_status(call, address)
+        status = await catalogue.broker_ha_status(call, address)
         if status.master:
             _show_slaves(call, address, status)
         else:
@@ -118,7 +118,7 @@ def _show_slave(call: Call, slave: FollowingState) -> None:
 async def broker_consume_stats(call: Call) -> None:
     min_lag = call.number("l")
     call.number("t")  # must be a number, and has no effect
-    stats = await operations.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
+    stats = await catalogue.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
     call.heads(_PROGRESS_ROW, "#Topic|#Group|#Broker Name|#QID|#Broker Offset|#Consumer Offset|#Diff|#LastTime")
     rows = [
         (group, queue, row)
@@ -136,7 +136,7 @@ async def broker_consume_stats(call: Call) -> None:
 
 
 async def producer(call: Call) -> None:
-    for group, members in java.in_map_order(await operations.producers(call, call.text("b"))):
+    for group, members in java.in_map_order(await catalogue.producers(call, call.text("b"))):
         if not members:
             call.line("producer group (%s) instances are empty", group)
         for member in members:
@@ -156,7 +156,7 @@ async def query_cq(call: Call) -> None:
             raise null_failure(f"no master has topic {topic}")
         address = master
     request = QueryConsumeQueue(topic, call.number("q"), index, call.number("c", 10), call.text("g") or None)
-    answer = await operations.queue_entries(call, address, request)
+    answer = await catalogue.queue_entries(call, address, request)
     if answer.subscription_data is not None:
         call.line("Subscription data: \n%s\n%s", java.pretty_json(_subscription_json(answer.subscription_data)), _RULE)
     if answer.filter_data is not None:
@@ -182,15 +182,15 @@ def _subscription_json(subscription: Subscription) -> dict[str, Any]:
 
 
 async def clean_expired_cq(call: Call) -> None:
-    await _clean(call, operations.clean_expired_queues)
+    await _clean(call, catalogue.clean_expired_queues)
 
 
 async def clean_unused_topic(call: Call) -> None:
-    await _clean(call, operations.clean_unused_topics)
+    await _clean(call, catalogue.clean_unused_topics)
 
 
 async def delete_expired_commit_log(call: Call) -> None:
-    await _clean(call, operations.delete_expired_log)
+    await _clean(call, catalogue.delete_expired_log)
 
 
 async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> None:
@@ -198,7 +198,7 @@ async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> N
     if call.has("b"):
         addresses = [call.text("b")]
     else:
-        table = await operations.cluster_table(call)
+        table = await catalogue.cluster_table(call)
         clusters = [call.text("c")] if call.text("c") else java.in_set_order(table.cluster_addr_table)
         addresses = [
             address
@@ -224,7 +224,7 @@ async def cluster_list(call: Call) -> None:
 
 async def _show_brokers(call: Call) -> None:
     call.heads(_BROKER_ROW, _BROKER_HEADS)
-    for cluster, name, broker_id, address in _brokers(await operations.cluster_table(call)):
+    for cluster, name, broker_id, address in _brokers(await catalogue.cluster_table(call)):
         figures = await _figures(call, address)
         place = cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")
         loads = _load_text(figures, IN_RATES, "send"), _load_text(figures, OUT_RATES, "pull")
@@ -235,7 +235,7 @@ async def _show_brokers(call: Call) -> None:
 
 async def _show_totals(call: Call) -> None:
     call.heads(_TOTALS_ROW, "#Cluster Name|#Broker Name|#InTotalYest|#OutTotalYest|#InTotalToday|#OutTotalToday")
-    for cluster, name, _, address in _brokers(await operations.cluster_table(call)):
+    for cluster, name, _, address in _brokers(await catalogue.cluster_table(call)):
         figures = await _figures(call, address, silently=True)
 
         def total(direction: str, end: str, begin: str, figures: Mapping[str, str] = figures) -> int:
@@ -258,7 +258,7 @@ def _brokers(table: ClusterTable) -> Iterator[tuple[str, str, int, str]]:
 
 async def _figures(call: Call, address: str, silently: bool = False) -> dict[str, str]:
     try:
-        return await operations.broker_figures(call, address)
+        return await catalogue.broker_figures(call, address)
     except Failure as failure:
         if not silently:
             call.complain(failure)
@@ -294,7 +294,7 @@ async def delete_kv_config(call: Call) -> None:
 async def update_order_conf(call: Call) -> None:
     topic, method = call.text("t"), call.text("m")
     if method == "get":
-        value = await operations.value_of(call, ORDER_TOPICS, topic)
+        value = await catalogue.value_of(call, ORDER_TOPICS, topic)
         call.write(f"get orderConf success. topic=[{topic}], orderConf=[{java.value_text(value)}] ")
     elif method == "put":
         value = call.text("v")
@@ -317,7 +317,7 @@ async def put_order(call: Call, topic: str, value: str) -> None:
 async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
     """Set it for one broker, as `broker:queues`; other brokers stay as they are."""
     try:
-        known = await operations.value_of(call, ORDER_TOPICS, topic) or ""
+        known = await catalogue.value_of(call, ORDER_TOPICS, topic) or ""
     except Failure as failure:
         call.complain(failure)
         call.failed = False  # There was none yet.
@@ -328,7 +328,7 @@ async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
 
 async def get_namesrv_config(call: Call) -> None:
     for address in call.namesrvs:
-        settings = await operations.namesrv_settings(call, address)
+        settings = await catalogue.namesrv_settings(call, address)
         call.line("============%s============", address)
         for key, value in java.in_map_order(settings):
             call.line("%-50s=  %s", key, value)
@@ -337,17 +337,17 @@ async def get_namesrv_config(call: Call) -> None:
 async def update_namesrv_config(call: Call) -> None:
     key, value = call.text("k"), call.text("v")
     for address in call.namesrvs:
-        await operations.change_namesrv_settings(call, address, {key: value})
+        await catalogue.change_namesrv_settings(call, address, {key: value})
     addresses = f"[{', '.join(call.namesrvs)}]" if call.has("n") else ""
     call.line("update name server config success!%s\n%s : %s", addresses, key, value)
 
 
 async def wipe_write_perm(call: Call) -> None:
-    await _change_perm(call, "wipe", operations.hide_from_producers)
+    await _change_perm(call, "wipe", catalogue.hide_from_producers)
 
 
 async def add_write_perm(call: Call) -> None:
-    await _change_perm(call, "add", operations.show_to_producers)
+    await _change_perm(call, "add", catalogue.show_to_producers)
 
 
 async def _change_perm(call: Call, verb: str, change: Callable[[Call, str, str], Awaitable[int]]) -> None:
@@ -364,11 +364,11 @@ async def _change_perm(call: Call, verb: str, change: Callable[[Call, str, str],
 
 
 async def _put_value(call: Call, namespace: str, key: str, value: str) -> None:
-    await _change_namesrvs(call, lambda address: operations.put_value(call, address, namespace, key, value))
+    await _change_namesrvs(call, lambda address: catalogue.put_value(call, address, namespace, key, value))
 
 
 async def _delete_value(call: Call, namespace: str, key: str) -> None:
-    await _change_namesrvs(call, lambda address: operations.delete_value(call, address, namespace, key))
+    await _change_namesrvs(call, lambda address: catalogue.delete_value(call, address, namespace, key))
 
 
 async def _change_namesrvs(call: Call, change: Callable[[str], Awaitable[None]]) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from sparrowmq.admin import catalogue
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import (
     NO_CLUSTER,
@@ -24,7 +25,6 @@ from sparrowmq.cli.mqadmin.call import (
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, figure_of_brokers, lag_of
 from sparrowmq.cli.mqadmin.java import Failure, client_failure
 from sparrowmq.cli.mqadmin.server_subcommands import put_order, put_order_of_broker
-from sparrowmq.client.admin import operations
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.protocol import names
 from sparrowmq.protocol.allocation import portion_of
@@ -53,7 +53,7 @@ async def update_topic(call: Call) -> None:
 
 
 async def _put(call: Call, address: str, topic: TopicConfig) -> None:
-    await operations.put_topic(call, address, topic, modification=call.text("a") or None)
+    await catalogue.put_topic(call, address, topic, modification=call.text("a") or None)
 
 
 async def _put_at_broker(call: Call, topic: TopicConfig, address: str) -> None:
@@ -70,7 +70,7 @@ async def _put_in_cluster(call: Call, topic: TopicConfig, cluster: str) -> None:
         await _put(call, address, topic)
         call.line("create topic to %s success.", address)
     if topic.order:
-        brokers = (await operations.cluster_table(call)).cluster_addr_table.get(cluster)
+        brokers = (await catalogue.cluster_table(call)).cluster_addr_table.get(cluster)
         if not brokers:
             raise Failure("java.lang.Exception", NO_CLUSTER)
         order = ";".join(f"{name}:{topic.write_queue_nums}" for name in java.in_set_order(brokers))
@@ -87,7 +87,7 @@ async def update_topic_perm(call: Call) -> None:
         await _change_perm_at(call, route, topic, call.text("b"))
     elif call.has("c"):
         for address in await masters_of(call, call.text("c")):
-            await operations.put_topic(call, address, topic)
+            await catalogue.put_topic(call, address, topic)
             call.line("update topic perm from %s to %s in %s success.", row.perm, perm, address)
     else:
         call.show_usage()
@@ -103,7 +103,7 @@ async def _change_perm_at(call: Call, route: TopicRoute, topic: TopicConfig, add
     if perm == topic.perm:
         call.line("new perm equals to the old one!")
         return
-    await operations.put_topic(call, address, topic)
+    await catalogue.put_topic(call, address, topic)
     call.line("update topic perm from %s to %s in %s success.", perm, topic.perm, address)
     call.line("%s.", java.topic_text(topic))
 
@@ -168,7 +168,7 @@ async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffse
     """Return the queues of a topic at the brokers that answer."""
     offsets: dict[MessageQueue, TopicOffset] = {}
     addresses = addresses_to_ask(await call.route(topic))
-    for part in await call.all_answers(addresses, lambda address: operations.topic_offsets(call, address, topic)):
+    for part in await call.all_answers(addresses, lambda address: catalogue.topic_offsets(call, address, topic)):
         offsets |= part
     if not offsets:
         raise client_failure("Not found the topic stats info")
@@ -180,7 +180,7 @@ async def topic_list(call: Call) -> None:
         for topic in await call.topics():
             call.line(topic)
         return
-    table = await operations.cluster_table(call)
+    table = await catalogue.cluster_table(call)
     call.line("%-20s  %-48s  %-48s", "#Cluster Name", "#Topic", "#Consumer Group")
     for topic in await call.topics():
         if names.group_of(topic) is None:
@@ -199,7 +199,7 @@ async def _topic_rows(call: Call, topic: str, table: ClusterTable) -> list[tuple
 
 
 async def topic_cluster_list(call: Call) -> None:
-    table = await operations.cluster_table(call)
+    table = await catalogue.cluster_table(call)
     broker = (await call.route(call.text("t"))).broker_datas[0].broker_name
     for cluster in java.in_set_order(name for name, brokers in table.cluster_addr_table.items() if broker in brokers):
         call.line(cluster)

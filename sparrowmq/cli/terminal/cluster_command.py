@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from sparrowmq.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.admin.servers import utc
 from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.arguments import ADMIN, BROKER, CLUSTER_NAME, CONTEXT, NameOf
 from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.output import OUTPUT_OPTION
 from sparrowmq.cli.terminal.plain_terminal import shown
-from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
-from sparrowmq.client.admin.servers import utc
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.errors import NoBroker, SparrowError

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nicegui import context, ui
 
-from sparrowmq.client.admin.message_search import Reading, beginning
+from sparrowmq.admin.message_search import Reading, beginning
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, Link, Table, link
 from sparrowmq.console.layout.view import View

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from nicegui import ui
 
-from sparrowmq.client.admin.findings import STOPPING
+from sparrowmq.admin.findings import STOPPING
 from sparrowmq.console.layout.page import Part, Update
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.message_body import time_text

@@ -14,8 +14,8 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.findings import reported_conditions
-from sparrowmq.client.admin.operations import accounts, version_of
+from sparrowmq.admin.catalogue import accounts, version_of
+from sparrowmq.admin.findings import reported_conditions
 from sparrowmq.console.actions import BrokerAccounts, change_setting, delete_account, put_account, set_white_addresses
 from sparrowmq.console.cluster_view import BrokerNow, broker_settings
 from sparrowmq.console.layout.page import Description, Page, heading, table_part

@@ -18,9 +18,9 @@ from nicegui import ui
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from sparrowmq.client.admin.dead_letters import reason_of
-from sparrowmq.client.admin.message_search import Reading, read, read_aside, readable
-from sparrowmq.client.admin.servers import Servers
+from sparrowmq.admin.dead_letters import reason_of
+from sparrowmq.admin.message_search import Reading, read, read_aside, readable
+from sparrowmq.admin.servers import Servers
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.actions import retry_dead_letters
 from sparrowmq.console.cluster_view import ClusterView

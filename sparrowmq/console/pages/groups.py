@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.groups import Group, GroupLag, Member, QueueLag
+from sparrowmq.admin.groups import Group, GroupLag, Member, QueueLag
 from sparrowmq.console.actions import change_group, create_group, delete_group, reset_offsets, skip_waiting, topics_of
 from sparrowmq.console.cluster_view import PAGE_AGE_S, SORTING_AGE_S, behind_s
 from sparrowmq.console.layout.charts import line_chart

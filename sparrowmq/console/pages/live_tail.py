@@ -17,7 +17,7 @@ from typing import Final
 
 from nicegui import background_tasks, context, ui
 
-from sparrowmq.client.admin.message_search import read_aside
+from sparrowmq.admin.message_search import read_aside
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.layout.forms import Field, Values, search_form

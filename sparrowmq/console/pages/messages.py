@@ -12,10 +12,10 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.admin.message_search import ReadableBody, read, read_aside
+from sparrowmq.admin import topics
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.groups import GroupLag
+from sparrowmq.admin.message_search import ReadableBody, read, read_aside
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.actions import resend_message
 from sparrowmq.console.layout.forms import Field, search_form

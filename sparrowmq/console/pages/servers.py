@@ -8,7 +8,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.findings import Finding, Verdict
+from sparrowmq.admin.findings import Finding, Verdict
 from sparrowmq.console.actions import use_name_servers
 from sparrowmq.console.cluster_view import namesrv_settings
 from sparrowmq.console.layout.page import Page, heading

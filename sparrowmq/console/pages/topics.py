@@ -12,9 +12,9 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.admin.topics import QueueRange, Topic, TopicShare, perm_of
+from sparrowmq.admin import topics
+from sparrowmq.admin.groups import GroupLag
+from sparrowmq.admin.topics import QueueRange, Topic, TopicShare, perm_of
 from sparrowmq.console.actions import change_topic, create_topic, delete_topic, reset_offsets, send_message
 from sparrowmq.console.cluster_view import PAGE_AGE_S, SORTING_AGE_S, TopicFigures
 from sparrowmq.console.console_metrics import CountedAdmin

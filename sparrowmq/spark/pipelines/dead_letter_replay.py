@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Unpack
 
-from sparrowmq.client.admin.dead_letters import packed_retry
+from sparrowmq.admin.dead_letters import packed_retry
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway
 from sparrowmq.errors import ConfigError, InvalidFilter, NoRoute, RemoteError
 from sparrowmq.filter.grammar import parse as parse_filter

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
-from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.admin.groups import GroupLag
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr

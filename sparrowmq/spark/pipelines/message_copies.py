@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sparrowmq.client.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
+from sparrowmq.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
 from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork, reply_header
 from sparrowmq.client.consuming.pulling import check_progress
 from sparrowmq.client.sending.send_request import SendContent, batch_properties

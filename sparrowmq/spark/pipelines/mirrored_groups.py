@@ -30,9 +30,9 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Self
 
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import put_group
-from sparrowmq.client.admin.topics import consumers_of
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import put_group
+from sparrowmq.admin.topics import consumers_of
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, NoGroup, NoRoute, RemoteError, SparrowError

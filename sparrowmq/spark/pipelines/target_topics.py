@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import topic_config
-from sparrowmq.client.admin.servers import masters_in
-from sparrowmq.client.admin.topics import TopicType
+from sparrowmq.admin.admin import Admin
+from sparrowmq.admin.catalogue import topic_config
+from sparrowmq.admin.servers import masters_in
+from sparrowmq.admin.topics import TopicType
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.routes import fixed_queues

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.broker import batches, journal, member
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover import in_sync as in_sync_module
@@ -18,7 +19,6 @@ from sparrowmq.broker.failover.group_keys import UNKNOWN, EtcdGroup, Present
 from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch
 from sparrowmq.broker.failover.handover import RoomWatch, check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.send_result import SendResult, SendStatus

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sparrowmq.admin.catalogue import broker_figures
+from sparrowmq.admin.servers import Servers
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.java import Failure
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
-from sparrowmq.client.admin.operations import broker_figures
-from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
 

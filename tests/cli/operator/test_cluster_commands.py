@@ -3,9 +3,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.admin.brokers import Standing
 from sparrowmq.cli import cluster as cluster_module
 from sparrowmq.cli.cluster import cluster
-from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.testing.background import BackgroundCluster
 
 

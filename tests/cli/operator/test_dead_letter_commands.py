@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.cli.dlq import dlq
 from sparrowmq.cli.group import group
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.retry import Reject
 from sparrowmq.protocol.messages.message import Message

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq.admin.findings import Finding, Verdict
 from sparrowmq.cli.diagnostics import _print_findings
 from sparrowmq.cli.main import main
-from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
 from tests.crash.not_here import skipped_without

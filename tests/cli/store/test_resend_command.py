@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from sparrowmq.admin.admin import Admin
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.cli.store import store
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.errors import RequestTimeout
 from sparrowmq.protocol.messages.message import Message

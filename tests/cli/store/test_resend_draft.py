@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sparrowmq.admin.resend import LeftOut
 from sparrowmq.cli.store import Draft
-from sparrowmq.client.admin.resend import LeftOut
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.names import TIMER_TOPIC
 from tests.records import encoded

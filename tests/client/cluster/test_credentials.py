@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Credentials, tls_context
 from sparrowmq.client.sending.producer_settings import ProducerSettings

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from tests.client.stress import checker
 from tests.client.stress.checker import Findings, Violation
 from tests.client.stress.inbox import FILE, Effects

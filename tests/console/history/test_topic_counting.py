@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin import brokers
+from sparrowmq.admin import brokers
 from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.history import History
 from sparrowmq.console.samples import TopicCounts

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.client.admin.message_search import Reading
+from sparrowmq.admin.message_search import Reading
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.layout.message_results import (
     MESSAGE_COLUMNS,

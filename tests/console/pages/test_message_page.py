@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin.groups import GroupLag, QueueLag
+from sparrowmq.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.pages.messages import state_of
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.admin.findings import Finding, Verdict
+from sparrowmq.admin.findings import Finding, Verdict
 from sparrowmq.console.pages.servers import badge_text, channel_lines, problems, summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

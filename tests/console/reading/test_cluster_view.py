@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.client.admin.operations import broker_figures
-from sparrowmq.client.admin.topics import local_time
+from sparrowmq.admin.catalogue import broker_figures
+from sparrowmq.admin.groups import GroupLag, QueueLag
+from sparrowmq.admin.topics import local_time
 from sparrowmq.console.cluster_view import BrokerNow, behind_s
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NoGroup
 from sparrowmq.protocol.messages.message import MessageQueue

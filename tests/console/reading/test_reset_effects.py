@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from sparrowmq.client.admin.groups import GroupLag, QueueLag
+from sparrowmq.admin.groups import GroupLag, QueueLag
 from sparrowmq.console.actions import ResetEffect, position_of, skip_text
 from sparrowmq.protocol.messages.message import MessageQueue
 

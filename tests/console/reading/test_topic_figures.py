@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin import brokers
-from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.admin import brokers
+from sparrowmq.admin.groups import GroupLag
 from sparrowmq.console.cluster_view import TimedCache, TopicFigures, figures_of
 from sparrowmq.errors import BrokerUnreachable, NoGroup
 from sparrowmq.protocol.requests.bodies import BrokerStats, StatsSpan

@@ -51,10 +51,10 @@ from sparrowmq.protocol.requests.pop_headers import QueryAssignment
 from sparrowmq.protocol.wire.connection import BROKER_FIELD
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import MUTE_S
+from tests.admin.test_doctor import registered
 from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
-from tests.client.admin.test_doctor import registered
 from tests.mqproxy.remoting.proxied import proxied, until
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.client import blocking_client as sync
+from sparrowmq import sync
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, errors_path
 from sparrowmq.spark.pipelines.table import today
 from tests.interop.servers import OurBroker, OurNamesrv

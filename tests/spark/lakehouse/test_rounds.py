@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
-from sparrowmq.client import blocking_client as sync
+from sparrowmq import sync
 from sparrowmq.spark.lakehouse import lake_progress
 from sparrowmq.spark.lakehouse.batch_parts import PartResult
 from sparrowmq.spark.lakehouse.lake_status import html, state_of_table, status

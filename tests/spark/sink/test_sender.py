@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from sparrowmq.errors import InvalidName, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue

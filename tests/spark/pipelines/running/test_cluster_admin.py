@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.client.admin.admin import Admin
+from sparrowmq.admin.admin import Admin
 from sparrowmq.spark.pipelines import lag
 from sparrowmq.spark.pipelines import target_topics as topics
 from sparrowmq.spark.pipelines.target_topics import admin_of
