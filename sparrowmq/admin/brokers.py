@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sparrowmq.admin import catalogue
 from sparrowmq.admin.findings import reported_conditions
 from sparrowmq.admin.servers import BrokerPlace, Servers
-from sparrowmq.client.arguments import check_text
+from sparrowmq.client.arguments import check_count, check_kind, check_text
 from sparrowmq.client.cluster.routes import MASTER
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import (
@@ -95,8 +95,8 @@ class Standing:
         return "master" if self.broker_id == MASTER else "slave"
 
 
-async def standings(servers: Servers, cluster: str | None, count: bool = False) -> list[Standing]:
-    """Return all brokers, by cluster, name and id, with `count` the messages that slaves lack. Raises: NoBroker."""
+async def standings(servers: Servers, cluster: str | None = None, *, count: bool = False) -> list[Standing]:
+    """Return the role of brokers and the lag of slaves; `count`: also in messages, by a request for each topic."""
     places = await servers.brokers(cluster)
     addresses = sorted({address for place in places for address in place.addresses.values()})
     answers = await asyncio.gather(*(_figures(servers, address) for address in addresses))
@@ -294,10 +294,17 @@ async def lag_by_group(servers: Servers, address: str) -> dict[str, int]:
 
 
 async def drain(servers: Servers, broker: str) -> int:
+    """Hide a broker from producers, not from consumers; returns the number of its topics.
+
+    The broker keeps this in its settings file, so restarts do not end it; without a file it lasts until the broker
+    ends. Apache's brokers do not know it: their name servers forget it at a restart. Raises: NoBroker,
+    ChangeFailed.
+    """
     return await _set_drained(servers, broker, "true", catalogue.hide_from_producers)
 
 
 async def undrain(servers: Servers, broker: str) -> int:
+    """Show a broker to producers again."""
     return await _set_drained(servers, broker, "false", catalogue.show_to_producers)
 
 
@@ -319,7 +326,8 @@ async def _set_drained(
     return max(counts.values())
 
 
-async def forget(servers: Servers, broker: str) -> None:
+async def forget_broker(servers: Servers, broker: str) -> None:
+    """Let name servers forget a broker that died and does not come back. Raises: AlreadyThere, it is registered."""
     check_text("broker", broker)
     registered_names = {place.name for place in await servers.brokers()}
     if broker in registered_names:
@@ -332,14 +340,30 @@ async def forget(servers: Servers, broker: str) -> None:
     )
 
 
-async def hand_over(servers: Servers, broker: str, member: int) -> int:
-    """Let another member lead, 0: any one in sync; return that member. Raises: RemoteError, it cannot lead now."""
+async def hand_over(servers: Servers, broker: str, member: int | None = None) -> int:
+    """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
+    Raises: RemoteError, no other member, or not this one, is in sync.
+    """
     address = await address_of(servers, broker)
-    return (await servers.ask(address, HandOverLead(member))).header.member
+    return (await servers.ask(address, HandOverLead(member or 0))).header.member
 
 
-async def elect(servers: Servers, broker: str, member: int | None, force: bool) -> int:
-    """Let a member begin with its log where there is no master; return that member once it leads. See `Admin.elect`."""
+async def elect(servers: Servers, broker: str, member: int | None = None, *, force: bool = False) -> int:
+    """Let a member of a replicated group lead with its log where no member can be elected. Return that member once
+    it leads.
+
+    Without `member` it chooses the one that has most. `force` gives up messages that only lost members have.
+
+    Raises:
+        RemoteError: there is a master, members in sync may come back, or another member has more.
+        BrokerUnreachable: there is no such member, or none that is elected.
+        ConfigError: `force` without a member, and the longest log is not that of the last epoch.
+        NotElected: the member does not answer, or does not lead within 20 s; or one is to be chosen without
+            `force`, and any of them does not answer.
+    """
+    if member is not None:
+        check_count("member", member, at_least=0)
+    check_kind("force", force, bool, "True or False")
     place = await place_of(servers, broker)
     addresses = sorted(set(place.addresses.values()))
     answers = await asyncio.gather(*(_member_log_at(servers, address) for address in addresses))

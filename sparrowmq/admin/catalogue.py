@@ -1,7 +1,12 @@
 """The catalogue of operations: every request that an operator sends to a server is built here, and nowhere else.
 
-An operation builds its request, hands it to a sender, and decodes the answer. The sender chooses the connection and the
-time limit, and raises its own errors: `Servers` raises ours, and the `Call` of mqadmin raises Java's.
+An operation that is one request is a row: its target, its header, and how its answer is read. Those that send a body,
+or choose between requests, are functions with the same parameters. Both hand their request to a sender. The sender
+chooses the connection and the time limit, and raises its own errors: `Servers` raises ours, the `Call` of mqadmin
+Java's.
+
+    topic_config = AtBroker(admin_headers.GetTopicConfig, reply=in_body(bodies.TopicConfig.decode))
+    await topic_config(sender, address, "orders")    parameters are the fields of the header
 
     name servers    with `address` that one is asked, without it the first one that answers. Changes always need an
                     address, because each name server keeps its own state
@@ -13,9 +18,9 @@ Source: the classes of org.apache.rocketmq.tools.command, Java 4.9.8 and 5.4.0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -44,7 +49,9 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 
+P = ParamSpec("P")
 R = TypeVar("R", bound=Header)
+T = TypeVar("T")
 SLOW_ANSWER: Final = 3  # Java's tools wait so many times as long for an answer that takes a broker long
 _VERY_SLOW_ANSWER = 10  # a broker goes through all groups and queues
 _LOG_LIMIT: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
@@ -69,6 +76,55 @@ class RequestSender(Protocol):
         self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
         """Return the answer of the name server at an address; without an address of the first one that answers."""
+
+
+def done(_: Response[Any]) -> None:
+    """Read the answer to a change: it has succeeded."""
+
+
+def in_body(decode: Callable[[bytes], T]) -> Callable[[Response[Any]], T]:
+    """Return what an answer has in its body."""
+    return lambda answer: decode(answer.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[P, R, T]):
+    """An operation that is one request. It is called with a sender, its target, and the arguments of `request`.
+
+    Attributes:
+        request: makes the header of the request.
+        reply: reads the answer.
+        timeout_factor: a broker may take so many times as long as for other requests.
+    """
+
+    request: Callable[P, Request[R]]
+    reply: Callable[[Response[R]], T]
+    timeout_factor: int = 1
+
+
+class AtBroker(Row[P, R, T]):
+    """An operation at one broker. Raises: RemoteError, NetworkError; or those of the sender."""
+
+    async def __call__(self, sender: RequestSender, address: str, *args: P.args, **options: P.kwargs) -> T:
+        answer = await sender.ask(address, self.request(*args, **options), timeout_factor=self.timeout_factor)
+        return self.reply(answer)
+
+
+class AtNameServer(Row[P, R, T]):
+    """An operation at one name server: each has a state of its own."""
+
+    async def __call__(self, sender: RequestSender, address: str, *args: P.args, **options: P.kwargs) -> T:
+        return self.reply(await sender.ask_namesrv(self.request(*args, **options), address=address))
+
+
+class AtAnyNameServer(Row[P, R, T]):
+    """A question to the first name server that answers."""
+
+    async def __call__(self, sender: RequestSender, *args: P.args, **options: P.kwargs) -> T:
+        return self.reply(await sender.ask_namesrv(self.request(*args, **options)))
+
+
+_table = in_body(lambda raw: bodies.KVTable.decode(raw).table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +166,20 @@ async def topic_names(sender: RequestSender, cluster: str | None = None) -> list
     return bodies.TopicList.decode((await sender.ask_namesrv(request)).body).topic_list
 
 
-async def system_topics_of_cluster(sender: RequestSender) -> bodies.TopicList:
-    """Return the names of clusters and brokers, which are topics, and the address of a broker."""
-    return bodies.TopicList.decode((await sender.ask_namesrv(namesrv_headers.GetSystemTopicListFromNs())).body)
-
-
-async def delete_route(sender: RequestSender, address: str, topic: str, cluster: str | None) -> None:
-    """Delete a topic's route: brokers only ever add to it."""
-    await sender.ask_namesrv(namesrv_headers.DeleteTopicInNamesrv(topic=topic, cluster_name=cluster), address=address)
-
-
-async def hide_from_producers(sender: RequestSender, address: str, broker: str) -> int:
-    """Take the write permission of a broker out of all routes; returns the number of topics."""
-    return (
-        await sender.ask_namesrv(namesrv_headers.WipeWritePermOfBroker(broker), address=address)
-    ).header.wipe_topic_count
-
-
-async def show_to_producers(sender: RequestSender, address: str, broker: str) -> int:
-    """Give a broker its write permission back in all routes; returns the number of topics."""
-    return (
-        await sender.ask_namesrv(namesrv_headers.AddWritePermOfBroker(broker), address=address)
-    ).header.add_topic_count
-
-
-async def value_of(sender: RequestSender, namespace: str, key: str) -> str | None:
-    return (await sender.ask_namesrv(namesrv_headers.GetKVConfig(namespace, key))).header.value
+# The names of clusters and brokers, which are topics, and the address of a broker.
+system_topics_of_cluster = AtAnyNameServer(
+    namesrv_headers.GetSystemTopicListFromNs, reply=in_body(bodies.TopicList.decode)
+)
+# Brokers only ever add to a topic's route.
+delete_route = AtNameServer(namesrv_headers.DeleteTopicInNamesrv, reply=done)
+# Take the write permission of a broker out of all routes, or give it back; the number of topics.
+hide_from_producers = AtNameServer(
+    namesrv_headers.WipeWritePermOfBroker, reply=lambda answer: answer.header.wipe_topic_count
+)
+show_to_producers = AtNameServer(
+    namesrv_headers.AddWritePermOfBroker, reply=lambda answer: answer.header.add_topic_count
+)
+value_of = AtAnyNameServer(namesrv_headers.GetKVConfig, reply=lambda answer: answer.header.value)
 
 
 async def values_of(sender: RequestSender, namespace: str, address: str) -> dict[str, str]:
@@ -155,31 +199,18 @@ async def conditions_of_namesrv(sender: RequestSender, address: str) -> dict[str
     return await values_of(sender, CONDITIONS, address)
 
 
-async def put_value(sender: RequestSender, address: str, namespace: str, key: str, value: str) -> None:
-    await sender.ask_namesrv(namesrv_headers.PutKVConfig(namespace, key, value), address=address)
-
-
-async def delete_value(sender: RequestSender, address: str, namespace: str, key: str) -> None:
-    await sender.ask_namesrv(namesrv_headers.DeleteKVConfig(namespace, key), address=address)
-
-
-async def namesrv_settings(sender: RequestSender, address: str) -> dict[str, str]:
-    return dict(
-        settings_text.parse((await sender.ask_namesrv(namesrv_headers.GetNamesrvConfig(), address=address)).body)
-    )
-
-
-async def namesrv_diagnosis(sender: RequestSender, address: str) -> dict[str, str]:
-    return bodies.KVTable.decode((await sender.ask_namesrv(admin_headers.GetDiagnosis(), address=address)).body).table
+put_value = AtNameServer(namesrv_headers.PutKVConfig, reply=done)
+delete_value = AtNameServer(namesrv_headers.DeleteKVConfig, reply=done)
+namesrv_settings = AtNameServer(namesrv_headers.GetNamesrvConfig, reply=in_body(settings_text.parse))
+namesrv_diagnosis = AtNameServer(admin_headers.GetDiagnosis, reply=_table)
 
 
 async def change_namesrv_settings(sender: RequestSender, address: str, changes: Mapping[str, str]) -> None:
     await sender.ask_namesrv(namesrv_headers.UpdateNamesrvConfig(), settings_text.render(changes), address=address)
 
 
-async def broker_figures(sender: RequestSender, address: str) -> dict[str, str]:
-    """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
-    return bodies.KVTable.decode((await sender.ask(address, admin_headers.GetBrokerRuntime())).body).table
+# All figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on.
+broker_figures = AtBroker(admin_headers.GetBrokerRuntime, reply=_table)
 
 
 def version_of(figures: Mapping[str, str]) -> str | None:
@@ -187,22 +218,12 @@ def version_of(figures: Mapping[str, str]) -> str | None:
     return figures.get(bodies.OWN_VERSION) or figures.get(bodies.PROTOCOL_RELEASE)
 
 
-async def broker_ha_status(sender: RequestSender, address: str) -> bodies.HaStatus:
-    return bodies.HaStatus.decode((await sender.ask(address, admin_headers.GetHaStatus())).body)
-
-
-async def broker_diagnosis(sender: RequestSender, address: str) -> dict[str, str]:
-    """Return the logs and stacks of a broker of ours."""
-    return bodies.KVTable.decode((await sender.ask(address, admin_headers.GetDiagnosis())).body).table
-
-
-async def broker_statistic(sender: RequestSender, address: str, name: str, key: str) -> bodies.BrokerStats:
-    """Return one figure over the last minute, hour and day. A broker that has counted nothing answers with an error."""
-    return bodies.BrokerStats.decode((await sender.ask(address, admin_headers.ViewBrokerStats(name, key))).body)
-
-
-async def broker_settings(sender: RequestSender, address: str) -> dict[str, str]:
-    return dict(settings_text.parse((await sender.ask(address, admin_headers.GetBrokerConfig())).body))
+broker_ha_status = AtBroker(admin_headers.GetHaStatus, reply=in_body(bodies.HaStatus.decode))
+# The logs and stacks of a broker of ours.
+broker_diagnosis = AtBroker(admin_headers.GetDiagnosis, reply=_table)
+# A figure over the last minute, hour and day, by name and key. A broker that has counted nothing answers with an error.
+broker_statistic = AtBroker(admin_headers.ViewBrokerStats, reply=in_body(bodies.BrokerStats.decode))
+broker_settings = AtBroker(admin_headers.GetBrokerConfig, reply=in_body(settings_text.parse))
 
 
 async def change_broker_settings(sender: RequestSender, address: str, changes: Mapping[str, str]) -> None:
@@ -210,29 +231,20 @@ async def change_broker_settings(sender: RequestSender, address: str, changes: M
     await sender.ask(address, admin_headers.UpdateBrokerConfig(), settings_text.render(changes))
 
 
-async def restart_broker(sender: RequestSender, address: str, began_ms: int) -> None:
-    """Let a broker end in order and begin again, if it has begun at this time; Apache's cannot."""
-    await sender.ask(address, admin_headers.RestartBroker(boot_timestamp=began_ms))
-
-
-async def progress_of_all_groups(
-    sender: RequestSender, address: str, *, only_ordered: bool = False
-) -> offset_bodies.BrokerConsumeStats:
-    """Return the offsets of every group that has consumed at a broker."""
-    request = admin_headers.GetBrokerConsumeStats(is_order=only_ordered)
-    return offset_bodies.BrokerConsumeStats.decode(
-        (await sender.ask(address, request, timeout_factor=_VERY_SLOW_ANSWER)).body
-    )
-
-
-async def producers(sender: RequestSender, address: str) -> dict[str, list[client_bodies.ProducerEntry]]:
-    return client_bodies.ProducerTable.decode((await sender.ask(address, admin_headers.GetAllProducers())).body).data
-
-
-async def producer_connections(sender: RequestSender, address: str, group: str) -> client_bodies.ProducerConnections:
-    return client_bodies.ProducerConnections.decode(
-        (await sender.ask(address, admin_headers.GetProducerConnectionList(group))).body
-    )
+# Let a broker end in order and begin again, if it has begun at this time; Apache's cannot.
+restart_broker = AtBroker(admin_headers.RestartBroker, reply=done)
+# The offsets of every group that has consumed at a broker; with `is_order` only of those that consume in order.
+progress_of_all_groups = AtBroker(
+    admin_headers.GetBrokerConsumeStats,
+    reply=in_body(offset_bodies.BrokerConsumeStats.decode),
+    timeout_factor=_VERY_SLOW_ANSWER,
+)
+producers = AtBroker(
+    admin_headers.GetAllProducers, reply=in_body(lambda raw: client_bodies.ProducerTable.decode(raw).data)
+)
+producer_connections = AtBroker(
+    admin_headers.GetProducerConnectionList, reply=in_body(client_bodies.ProducerConnections.decode)
+)
 
 
 async def queue_entries(
@@ -249,18 +261,11 @@ async def queue_entries(
     return bodies.QueueEntries.decode(answer.body)
 
 
-async def clean_expired_queues(sender: RequestSender, address: str) -> None:
-    """Delete the consume queue entries of messages that are gone."""
-    await sender.ask(address, admin_headers.CleanExpiredConsumeQueue())
-
-
-async def clean_unused_topics(sender: RequestSender, address: str) -> None:
-    await sender.ask(address, admin_headers.CleanUnusedTopic())
-
-
-async def delete_expired_log(sender: RequestSender, address: str) -> None:
-    """Delete the log files that are older than the retention."""
-    await sender.ask(address, admin_headers.DeleteExpiredCommitLog())
+# Delete the consume queue entries of messages that are gone.
+clean_expired_queues = AtBroker(admin_headers.CleanExpiredConsumeQueue, reply=done)
+clean_unused_topics = AtBroker(admin_headers.CleanUnusedTopic, reply=done)
+# Delete the log files that are older than the retention.
+delete_expired_log = AtBroker(admin_headers.DeleteExpiredCommitLog, reply=done)
 
 
 async def topic_table(sender: RequestSender, address: str) -> dict[str, bodies.TopicConfig]:
@@ -278,9 +283,8 @@ async def topic_table(sender: RequestSender, address: str) -> dict[str, bodies.T
             return topics
 
 
-async def topic_config(sender: RequestSender, address: str, topic: str) -> bodies.TopicConfig:
-    """Return one topic. Brokers of 4.9 do not know the request. Raises: RemoteError."""
-    return bodies.TopicConfig.decode((await sender.ask(address, admin_headers.GetTopicConfig(topic))).body)
+# One topic. Brokers of 4.9 do not know the request.
+topic_config = AtBroker(admin_headers.GetTopicConfig, reply=in_body(bodies.TopicConfig.decode))
 
 
 async def put_topic(
@@ -310,35 +314,22 @@ async def put_topic(
     await sender.ask(address, request)
 
 
-async def delete_topic(sender: RequestSender, address: str, topic: str) -> None:
-    """Delete a topic with its messages; an absent topic is no error."""
-    await sender.ask(address, admin_headers.DeleteTopic(topic=topic))
-
-
-async def topic_offsets(
-    sender: RequestSender, address: str, topic: str
-) -> dict[MessageQueue, offset_bodies.TopicOffset]:
-    return offset_bodies.TopicStats.decode(
-        (await sender.ask(address, admin_headers.GetTopicStats(topic=topic))).body
-    ).offset_table
-
-
-async def groups_of_topic(sender: RequestSender, address: str, topic: str) -> list[str]:
-    """Return the groups that consume a topic, or have."""
-    return bodies.GroupList.decode(
-        (await sender.ask(address, admin_headers.QueryTopicConsumeByWho(topic=topic))).body
-    ).group_list
-
-
-async def system_topics_of_broker(sender: RequestSender, address: str) -> list[str]:
-    return bodies.TopicList.decode(
-        (await sender.ask(address, admin_headers.GetSystemTopicListFromBroker())).body
-    ).topic_list
-
-
-async def group_table(sender: RequestSender, address: str) -> dict[str, bodies.GroupConfig]:
-    answer = await sender.ask(address, admin_headers.GetAllSubscriptionGroup())
-    return bodies.GroupConfigTable.decode(answer.body).subscription_group_table
+# Delete a topic with its messages; an absent topic is no error.
+delete_topic = AtBroker(admin_headers.DeleteTopic, reply=done)
+topic_offsets = AtBroker(
+    admin_headers.GetTopicStats, reply=in_body(lambda raw: offset_bodies.TopicStats.decode(raw).offset_table)
+)
+# The groups that consume a topic, or have.
+groups_of_topic = AtBroker(
+    admin_headers.QueryTopicConsumeByWho, reply=in_body(lambda raw: bodies.GroupList.decode(raw).group_list)
+)
+system_topics_of_broker = AtBroker(
+    admin_headers.GetSystemTopicListFromBroker, reply=in_body(lambda raw: bodies.TopicList.decode(raw).topic_list)
+)
+group_table = AtBroker(
+    admin_headers.GetAllSubscriptionGroup,
+    reply=in_body(lambda raw: bodies.GroupConfigTable.decode(raw).subscription_group_table),
+)
 
 
 async def put_group(sender: RequestSender, address: str, group: bodies.GroupConfig) -> None:
@@ -359,18 +350,14 @@ async def delete_group(sender: RequestSender, address: str, group: str, *, with_
     await sender.ask(address, request)
 
 
-async def group_progress(
-    sender: RequestSender, address: str, group: str, topic: str | None = None
-) -> offset_bodies.ConsumeStats:
-    """Return the offsets of a group in one topic or in all, and its messages per second."""
-    request = admin_headers.GetConsumeStats(consumer_group=group, topic=topic)
-    return offset_bodies.ConsumeStats.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
-
-
-async def group_connections(sender: RequestSender, address: str, group: str) -> client_bodies.ConsumerConnections:
-    """Return the online members; without any a broker answers CONSUMER_NOT_ONLINE (206)."""
-    request = admin_headers.GetConsumerConnectionList(consumer_group=group)
-    return client_bodies.ConsumerConnections.decode((await sender.ask(address, request)).body)
+# The offsets of a group in one topic or in all, and its messages per second.
+group_progress = AtBroker(
+    admin_headers.GetConsumeStats, reply=in_body(offset_bodies.ConsumeStats.decode), timeout_factor=SLOW_ANSWER
+)
+# The online members; without any a broker answers CONSUMER_NOT_ONLINE (206).
+group_connections = AtBroker(
+    admin_headers.GetConsumerConnectionList, reply=in_body(client_bodies.ConsumerConnections.decode)
+)
 
 
 async def running_member(
@@ -381,22 +368,14 @@ async def running_member(
     return client_bodies.ConsumerRunning.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
 
 
-async def consume_directly(
-    sender: RequestSender, address: str, group: str, client_id: str, offset_id: str, broker_name: str | None = None
-) -> client_bodies.ConsumeOutcome:
-    """Let one member handle a message now, independent of its offsets; return the outcome."""
-    request = headers.ConsumeMessageDirectly(
-        consumer_group=group, client_id=client_id, msg_id=offset_id, broker_name=broker_name
-    )
-    return client_bodies.ConsumeOutcome.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
-
-
-async def reset_members(
-    sender: RequestSender, address: str, group: str, topic: str, timestamp: int, *, force: bool = True
-) -> dict[MessageQueue, int]:
-    """Reset the online members to a time; -1 is the end. Without `force` only back. Returns the new offsets."""
-    request = admin_headers.ResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=force)
-    return offset_bodies.ResetOffsets.decode((await sender.ask(address, request)).body).offset_table
+# Let one member handle a message now, whose id is its offset id, independent of the member's offsets.
+consume_directly = AtBroker(
+    headers.ConsumeMessageDirectly, reply=in_body(client_bodies.ConsumeOutcome.decode), timeout_factor=SLOW_ANSWER
+)
+# Reset the online members to a time; -1 is the end. Without `is_force` only back. The answer has the new offsets.
+reset_members = AtBroker(
+    admin_headers.ResetOffset, reply=in_body(lambda raw: offset_bodies.ResetOffsets.decode(raw).offset_table)
+)
 
 
 async def commit_offset(sender: RequestSender, address: str, group: str, queue: MessageQueue, offset: int) -> None:
@@ -406,8 +385,8 @@ async def commit_offset(sender: RequestSender, address: str, group: str, queue: 
     await sender.ask(address, request)
 
 
-async def view_message(sender: RequestSender, address: str, physical_offset: int) -> StoredMessage:
-    return record.decode((await sender.ask(address, headers.ViewMessage(offset=physical_offset))).body)
+# The message at a position in the log.
+view_message = AtBroker(headers.ViewMessage, reply=in_body(record.decode))
 
 
 async def query_messages(sender: RequestSender, address: str, request: headers.QueryMessage) -> list[StoredMessage]:
@@ -461,12 +440,8 @@ async def pull_page(
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)
 
 
-async def accounts(sender: RequestSender, address: str) -> bodies.AccountList:
-    return bodies.AccountList.decode((await sender.ask(address, admin_headers.GetBrokerClusterAclConfig())).body)
-
-
-async def account_versions(sender: RequestSender, address: str) -> admin_headers.GetBrokerClusterAclReply:
-    return (await sender.ask(address, admin_headers.GetBrokerClusterAcl())).header
+accounts = AtBroker(admin_headers.GetBrokerClusterAclConfig, reply=in_body(bodies.AccountList.decode))
+account_versions = AtBroker(admin_headers.GetBrokerClusterAcl, reply=lambda answer: answer.header)
 
 
 async def put_account(sender: RequestSender, address: str, account: admin_headers.UpdateAndCreateAclConfig) -> None:
@@ -474,18 +449,10 @@ async def put_account(sender: RequestSender, address: str, account: admin_header
     await sender.ask(address, account)
 
 
-async def delete_account(sender: RequestSender, address: str, access_key: str) -> None:
-    await sender.ask(address, admin_headers.DeleteAclConfig(access_key))
-
-
-async def set_white_addresses(sender: RequestSender, address: str, patterns: str, file: str | None = None) -> None:
-    """Replace the addresses that need no account: patterns with commas between them; `file` is one of several."""
-    await sender.ask(address, admin_headers.UpdateGlobalWhiteAddrsConfig(patterns, file))
-
-
-async def user(sender: RequestSender, address: str, name: str) -> user_headers.UserEntry | None:
-    body = (await sender.ask(address, user_headers.GetUser(name))).body
-    return user_headers.UserEntry.decode(body) if body else None
+delete_account = AtBroker(admin_headers.DeleteAclConfig, reply=done)
+# Replace the addresses that need no account: patterns with commas between them; the file is one of several.
+set_white_addresses = AtBroker(admin_headers.UpdateGlobalWhiteAddrsConfig, reply=done)
+user = AtBroker(user_headers.GetUser, reply=in_body(lambda raw: user_headers.UserEntry.decode(raw) if raw else None))
 
 
 async def users(sender: RequestSender, address: str, part: str = "") -> list[user_headers.UserEntry]:
@@ -501,13 +468,10 @@ async def update_user(sender: RequestSender, address: str, entry: user_headers.U
     await sender.ask(address, user_headers.UpdateUser(entry.username), entry.encode())
 
 
-async def delete_user(sender: RequestSender, address: str, name: str) -> None:
-    await sender.ask(address, user_headers.DeleteUser(name))
-
-
-async def policies(sender: RequestSender, address: str, subject: str) -> user_headers.UserPolicies | None:
-    body = (await sender.ask(address, user_headers.GetAcl(subject))).body
-    return user_headers.UserPolicies.decode(body) if body else None
+delete_user = AtBroker(user_headers.DeleteUser, reply=done)
+policies = AtBroker(
+    user_headers.GetAcl, reply=in_body(lambda raw: user_headers.UserPolicies.decode(raw) if raw else None)
+)
 
 
 async def all_policies(

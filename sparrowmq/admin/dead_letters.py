@@ -22,7 +22,7 @@ from sparrowmq.admin import groups, topics
 from sparrowmq.admin.catalogue import PAGE, query_messages
 from sparrowmq.admin.message_search import FOR_EVER_MS, read_span
 from sparrowmq.admin.servers import Servers, masters_in
-from sparrowmq.client.arguments import check_kind
+from sparrowmq.client.arguments import check_count, check_kind
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.sending.send_request import SendContent
 from sparrowmq.client.sending.send_result import LESS_SAFE
@@ -46,7 +46,10 @@ TRANSACTION_PROPERTIES: Final = frozenset(
 )
 
 
-async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
+async def of_group(servers: Servers, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
+    """Return the messages that failed every try, the oldest first, as long as brokers keep them."""
+    check_count("limit", limit)
+    group = servers.network.full_group(group)
     with suppress(NoGroup):
         return [letter async for letter in walk(servers, group, limit=limit)]
     return []
@@ -70,13 +73,18 @@ async def walk(
             return
 
 
-async def resend(servers: Servers, message: ReceivedMessage) -> None:
-    check_kind("dead_letter", message, ReceivedMessage, "one of `dead_letters`")
-    dead_letter_queue = servers.network.full_queue(message.queue)
+async def resend(servers: Servers, dead_letter: ReceivedMessage) -> None:
+    """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
+
+    It stays in the dead-letter queue; sent again twice, it comes twice. Raises: InvalidMessage, it is no dead
+    letter.
+    """
+    check_kind("dead_letter", dead_letter, ReceivedMessage, "one of `dead_letters`")
+    dead_letter_queue = servers.network.full_queue(dead_letter.queue)
     topic = dead_letter_queue.topic
     if not topic.startswith(names.DLQ):
-        raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
-    retry = packed_retry(message.stored, topic.removeprefix(names.DLQ))
+        raise InvalidMessage(f"{dead_letter.msg_id} is no dead letter: it was read from {topic}")
+    retry = packed_retry(dead_letter.stored, topic.removeprefix(names.DLQ))
     await _send(servers, retry, dead_letter_queue)
 
 
@@ -113,11 +121,16 @@ async def sent_again(servers: Servers, letters: Sequence[ReceivedMessage]) -> li
 
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
+    """Let one group handle a message again, or for the first time; other groups do not get it.
+
+    It comes by the group's retries, so not in the order of its queue; consumers in order do not get it.
+    """
+    group = servers.network.full_group(group)
     check_kind("message", message, ReceivedMessage, "a message, as `find` and `message` return it")
     origin, stored = servers.network.full_queue(message.queue), message.stored
     # As a consumer's broker writes it when a message comes back: members see the topic that it came from.
     retried_message = msgspec.structs.replace(stored, properties=with_origin(stored.properties, stored))
-    await _send(servers, packed_retry(retried_message, names.check_group(group)), origin)
+    await _send(servers, packed_retry(retried_message, group), origin)
 
 
 async def _send(servers: Servers, retry: SendContent, origin: MessageQueue) -> None:

@@ -26,6 +26,7 @@ from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerRunning
+from sparrowmq.protocol.requests.group_settings import policy_of
 from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats, ConsumeStats, TopicOffset
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
@@ -144,8 +145,40 @@ class Member:
         )
 
 
-async def create(servers: Servers, config: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
-    name = check_group(config.group_name)
+async def create_group(
+    servers: Servers,
+    name: str,
+    *,
+    max_retries: int = 16,
+    retry_queues: int = 1,
+    may_consume: bool = True,
+    may_broadcast: bool = True,
+    ordered: bool = False,
+    retry_pauses: str | None = None,
+    cluster: str | None = None,
+    exist_ok: bool = False,
+) -> list[str]:
+    """Create a consumer group at every master; returns their names.
+
+    Args:
+        max_retries: failures before a message goes to the dead-letter queue.
+        retry_queues: the number of queues of its retry topic on each broker; 0 is no retries.
+        ordered: consumers of 5.x, and those that pop, get the messages of a queue in order.
+        retry_pauses: the pauses before the tries: "10s 1m 5m", where the last one stays, or "5s..2h", where each
+            is twice as long; None for the delay levels from 3 on.
+        exist_ok: replace the settings of an existing group.
+    Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName; ChangeFailed.
+    """
+    name = servers.network.full_group(name)
+    config = GroupConfig(
+        name,
+        consume_enable=may_consume,
+        consume_broadcast_enable=may_broadcast,
+        retry_queue_nums=retry_queues,
+        retry_max_times=max_retries,
+        consume_message_orderly=ordered,
+        group_retry_policy=policy_of(retry_pauses),
+    )
     _check_counts(msgspec.structs.asdict(config))
     masters = await servers.masters(cluster)
     holders, _ = await _configs(servers, name, masters)
@@ -156,8 +189,30 @@ async def create(servers: Servers, config: GroupConfig, cluster: str | None, exi
     )
 
 
-async def change(servers: Servers, name: str, cluster: str | None, changes: Mapping[str, object]) -> list[str]:
-    """See `Admin.change_group`; None changes nothing."""
+async def change_group(
+    servers: Servers,
+    name: str,
+    *,
+    max_retries: int | None = None,
+    retry_queues: int | None = None,
+    may_consume: bool | None = None,
+    may_broadcast: bool | None = None,
+    ordered: bool | None = None,
+    retry_pauses: str | None = None,
+    cluster: str | None = None,
+) -> list[str]:
+    """Change a group at every master; without a value a setting stays. Returns their names. `retry_pauses` as in
+    `create_group`; "levels" for the delay levels. Raises: NoGroup, ChangeFailed.
+    """
+    name = servers.network.full_group(name)
+    changes = {
+        "retry_max_times": max_retries,
+        "retry_queue_nums": retry_queues,
+        "consume_enable": may_consume,
+        "consume_broadcast_enable": may_broadcast,
+        "consume_message_orderly": ordered,
+        "group_retry_policy": None if retry_pauses is None else policy_of(retry_pauses),
+    }
     new_values = {key: value for key, value in changes.items() if value is not None}
     _check_counts(new_values)
     masters = await servers.masters(cluster)
@@ -180,7 +235,11 @@ def _check_counts(config: Mapping[str, object]) -> None:
         check_kind(name, config.get(key, True), bool, "True or False")
 
 
-async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
+async def delete_group(servers: Servers, name: str, *, cluster: str | None = None) -> list[str]:
+    """Delete a group with its offsets, retries and dead letters; returns the masters. Raises: NoGroup,
+    ChangeFailed.
+    """
+    name = servers.network.full_group(name)
     masters = await servers.masters(cluster)
     await _existing(servers, name, masters)
     deleted_brokers = await servers.change(
@@ -193,7 +252,8 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     return deleted_brokers
 
 
-async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
+async def names(servers: Servers, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
+    """Return the names of all consumer groups, or of a cluster's; `hidden` adds RocketMQ's own."""
     masters = await servers.all_masters(cluster)
     tables = await servers.all(masters, lambda _, address: catalogue.group_table(servers, address))
     full_names = {name for table in tables.values() for name in table}
@@ -202,8 +262,10 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 
 async def show(servers: Servers, name: str) -> Group:
+    """Return a group with its settings at each broker, and its online members. Raises: NoGroup."""
+    name = servers.network.full_group(name)
     masters = await servers.all_masters()
-    settings = await _existing(servers, check_group(name), masters)
+    settings = await _existing(servers, name, masters)
     members_by_broker = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     members = {member.client_id: member for each in members_by_broker.values() for member in each}
     plain_name = servers.network.plain_name(name)
@@ -211,9 +273,10 @@ async def show(servers: Servers, name: str) -> Group:
     return Group(plain_name, settings, dict(sorted(members.items())))
 
 
-async def members(servers: Servers, name: str) -> list[Member]:
+async def members(servers: Servers, group: str) -> list[Member]:
+    """Return the online members of a group with their own reports, by client id. Raises: NoGroup."""
+    name = servers.network.full_group(group)
     masters = await servers.all_masters()
-    check_group(name)
     connections_by_broker = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     if not any(connections_by_broker.values()):
         await _existing(servers, name, masters)
@@ -246,8 +309,10 @@ def _without_namespace(running: ConsumerRunning, network: Network) -> ConsumerRu
     return msgspec.structs.replace(running, subscription_set=subscriptions, mq_table=queues, status_table=rates)
 
 
-async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
-    check_group(name)
+async def lag(servers: Servers, group: str, topic: str | None = None) -> GroupLag:
+    """Return the lag of a group, in one topic or in all that it consumes. Raises: NoGroup, NoRoute."""
+    name = servers.network.full_group(group)
+    topic = None if topic is None else servers.network.full_topic(topic)
     masters = await servers.all_masters()
     if topic is not None:
         masters = dict(await servers.masters_of(topic))
@@ -330,10 +395,23 @@ def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> Gro
     )
 
 
-async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+async def reset(
+    servers: Servers, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
+) -> dict[MessageQueue, int]:
+    """Reset the offsets of a group, forward or back; returns the new offset of each queue.
+
+    Brokers reset online members, which continue there within seconds. For members that are offline the offsets are
+    committed in their place. `to` is "earliest", "latest", a time (the first message stored since; without a zone
+    it is local), or an offset for each queue. Offsets are kept within the queue, and need that no member is online.
+    `dry_run` only returns the new offsets. Raises: NoGroup, NoRoute.
+    """
+    name, topic = servers.network.full_group(group), servers.network.full_topic(topic)
+    if dry_run:
+        await show(servers, name)
+        return await targets(servers, topic, to)
     _check_reset(to)
     masters = await servers.masters_of(topic)
-    await _existing(servers, check_group(name), masters)
+    await _existing(servers, name, masters)
 
     async def reset_at(_: str, address: str) -> dict[MessageQueue, int]:
         # Unlike Java, which orders the reset first: Apache's broker refuses it for a group that never committed.
@@ -344,7 +422,9 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
                     f"group {name} has online members, which can be reset to a time and not to an offset; "
                     "stop them first, or give a time, 'earliest' or 'latest'"
                 )
-            return await catalogue.reset_members(servers, address, name, topic, _timestamp(to))
+            return await catalogue.reset_members(
+                servers, address, topic=topic, group=name, timestamp=_timestamp(to), is_force=True
+            )
         offsets = await _new_offsets_at(servers, address, topic, to)
         for queue, offset in offsets.items():
             await catalogue.commit_offset(servers, address, name, queue, offset)

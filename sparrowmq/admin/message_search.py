@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Self
 from sparrowmq.admin import topics
 from sparrowmq.admin.catalogue import PAGE, offset_since, pull_page, query_messages, view_message
 from sparrowmq.admin.servers import Masters, Servers, masters_in
-from sparrowmq.client.arguments import check_text, check_time
+from sparrowmq.client.arguments import check_count, check_text, check_time
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, InvalidMessage, NoMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
@@ -32,6 +32,7 @@ from sparrowmq.protocol.messages import compression, trace
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import OffsetId, parse_offset_id
 from sparrowmq.protocol.messages.trace import Trace
+from sparrowmq.protocol.names import TRACE_TOPIC, check_topic
 from sparrowmq.protocol.requests.headers import QueryMessage
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,11 @@ FOR_EVER_MS: Final = (1 << 63) - 1
 _Head = tuple[int, MessageQueue, int]
 
 
-async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMessage:
+async def by_id(servers: Servers, msg_id: str, topic: str | None = None) -> ReceivedMessage:
+    """Return the message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
+    Raises: NoMessage, no broker has it (any more); NoRoute, there is no such topic.
+    """
+    topic = None if topic is None else servers.network.full_topic(topic)
     check_text("msg_id", msg_id)
     if (found_at := await _offset_id(servers, msg_id)) is not None:
         return await _message_at(servers, msg_id, *found_at)
@@ -56,10 +61,15 @@ async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMes
     return messages[0]
 
 
-async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
-    """See `Admin.trace`; damaged traces are logged and left out."""
+async def traces(servers: Servers, msg_id: str, topic: str = TRACE_TOPIC) -> list[Trace]:
+    """Return the traces of a message from producers and consumers, the oldest first. Damaged ones are left out.
+
+    `msg_id` is that of a `SendResult`; `topic` is the trace topic that they report to, which is in no namespace.
+    Raises: NoRoute, there is no such topic; brokers have it with traceTopicEnable=true.
+    """
+    check_text("topic", topic)
     all_traces: list[Trace] = []
-    for message in await by_key(servers, topic, msg_id, None, None, MAX_TRACED_MESSAGES):
+    for message in await _by_key(servers, check_topic(topic), msg_id, None, None, MAX_TRACED_MESSAGES):
         try:
             all_traces += trace.decode(message.text())
         except (RemoteProtocolError, InvalidMessage) as error:
@@ -70,7 +80,35 @@ async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
     )
 
 
-async def by_key(
+async def find(
+    servers: Servers,
+    topic: str,
+    key: str | None = None,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 64,
+) -> list[ReceivedMessage]:
+    """Return messages with a key, or those stored in a span of time, in the order of their storage.
+
+    They were stored at or after `since` and before `until`; times without a zone are local. Without a key `since`
+    is needed. At most `limit` messages come: the newest ones with the key, the oldest ones of the span. With a key
+    each broker returns at most 64. Raises: NoRoute, there is no such topic.
+    """
+    check_count("limit", limit)
+    topic = servers.network.full_topic(topic)
+    if key is not None:
+        return await _by_key(servers, topic, key, since, until, limit)
+    if since is None:
+        raise ConfigError("give a key, or a time with `since`; to read a whole topic use `pull_consumer`")
+    reading = await read_span(servers, topic, range(_ms("since", since, 0), _ms("until", until, FOR_EVER_MS)))
+    messages: list[ReceivedMessage] = []
+    while len(messages) < limit and await reading.peek():
+        messages.append(await anext(reading))
+    return messages
+
+
+async def _by_key(
     servers: Servers, topic: str, key: str, since: datetime | None, until: datetime | None, limit: int
 ) -> list[ReceivedMessage]:
     check_text("key", key)
@@ -78,16 +116,6 @@ async def by_key(
     request = QueryMessage(topic, key, limit, _ms("since", since, 0), _ms("until", until, FOR_EVER_MS))
     messages = [message for message in await _query(servers, masters, request) if key in message.keys]
     return messages[-limit:]
-
-
-async def by_time(
-    servers: Servers, topic: str, since: datetime, until: datetime | None, limit: int
-) -> list[ReceivedMessage]:
-    reading = await read_span(servers, topic, range(_ms("since", since, 0), _ms("until", until, FOR_EVER_MS)))
-    messages: list[ReceivedMessage] = []
-    while len(messages) < limit and await reading.peek():
-        messages.append(await anext(reading))
-    return messages
 
 
 async def _offset_id(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:

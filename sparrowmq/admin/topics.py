@@ -25,6 +25,7 @@ from typing import Final, Literal, get_args
 
 from sparrowmq.admin import catalogue
 from sparrowmq.admin.servers import Masters, Servers, masters_in
+from sparrowmq.client.arguments import check_count, check_kind
 from sparrowmq.client.cluster.routes import fixed_queues
 from sparrowmq.errors import (
     AlreadyThere,
@@ -40,7 +41,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.names import ORDER_TOPICS, REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
-from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 TopicPerm = Literal["rw", "r", "w", "none"]
@@ -85,10 +86,38 @@ class Topic:
         return sum(queue_range.max_offset - queue_range.min_offset for queue_range in self.queues)
 
 
-async def create(
-    servers: Servers, config: TopicConfig, cluster: str | None, exist_ok: bool, ordered: bool
+async def create_topic(
+    servers: Servers,
+    name: str,
+    *,
+    queues: int = 8,
+    perm: TopicPerm = "rw",
+    cluster: str | None = None,
+    exist_ok: bool = False,
+    ordered: bool = False,
+    message_type: TopicType | None = None,
 ) -> list[str]:
-    name = check_new_topic(config.topic_name)
+    """Create a topic at every master; returns their names.
+
+    Args:
+        queues: the number of queues on each broker.
+        perm: what clients may do with it: "rw", "r", "w" or "none".
+        exist_ok: replace the settings of an existing topic. An ordered topic stays ordered.
+        ordered: keys keep their queue while a broker is away: a send with `fifo=` waits or fails. The queues are
+            those of the brokers that are there now, and cannot be changed. All name servers are written, so name
+            them all.
+        message_type: the only type of messages that producers of 5.x may send, "NORMAL" by default; "MIXED" is all.
+            Producers of the remoting protocol send any type.
+    Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName; ChangeFailed; ConfigError, the
+    topic is ordered with another number of queues, or is to be ordered, and a name server does not give orders to
+    clients, or `queues` is not from 1 to 65535.
+    """
+    check_count("queues", queues, at_most=MOST_QUEUES)
+    check_kind("ordered", ordered, bool, "True or False")
+    check_kind("exist_ok", exist_ok, bool, "True or False")
+    full_name, attributes = servers.network.full_topic(name), attributes_of(message_type)
+    config = TopicConfig(full_name, queues, queues, number_of(perm), attributes=attributes)
+    name = check_new_topic(full_name)
     masters = await servers.masters(cluster)
     if not exist_ok:
         with suppress(NoRoute):
@@ -125,19 +154,34 @@ async def _make_ordered(servers: Servers, config: TopicConfig, masters: Masters,
     return chosen
 
 
-async def change(
+async def change_topic(
     servers: Servers,
     name: str,
-    cluster: str | None,
     *,
-    read_queues: int | None,
-    write_queues: int | None,
-    perm: TopicPerm | None,
+    queues: int | None = None,
+    read_queues: int | None = None,
+    write_queues: int | None = None,
+    perm: TopicPerm | None = None,
     message_type: TopicType | None = None,
     hide_unread: bool = False,
+    cluster: str | None = None,
 ) -> list[str]:
-    attributes = attributes_of(message_type)
-    masters = await _masters_of(servers, check_new_topic(name), cluster)
+    """Change a topic at every master that has it; without a value a setting stays. Returns their names.
+
+    If queues that are to go have messages that a group has not consumed, only the write queues are lowered. With
+    `hide_unread` the read queues are lowered all the same, and consumers do not see these messages any more.
+    `queues` sets both counts.
+    Raises: StillUnread, the read queues stay, try again when the messages are consumed; NoRoute, it does not exist;
+    ChangeFailed; ConfigError, it is ordered, and another number of queues would move its keys.
+    """
+    for name_of_count, count in (("queues", queues), ("read_queues", read_queues), ("write_queues", write_queues)):
+        if count is not None:
+            check_count(name_of_count, count, at_least=0, at_most=MOST_QUEUES)
+    check_kind("hide_unread", hide_unread, bool, "True or False")
+    name, attributes = check_new_topic(servers.network.full_topic(name)), attributes_of(message_type)
+    read_queues = queues if read_queues is None else read_queues
+    write_queues = queues if write_queues is None else write_queues
+    masters = await _masters_of(servers, name, cluster)
     perm_bits = None if perm is None else number_of(perm)
     order = await order_of(servers, name)
     if order is not None:
@@ -165,8 +209,10 @@ async def change(
     return changed_brokers
 
 
-async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
-    masters = await _masters_of(servers, check_new_topic(name), cluster)
+async def delete_topic(servers: Servers, name: str, *, cluster: str | None = None) -> list[str]:
+    """Delete a topic with its messages and its route; returns the masters' names. Raises: NoRoute, ChangeFailed."""
+    name = check_new_topic(servers.network.full_topic(name))
+    masters = await _masters_of(servers, name, cluster)
     order = await order_of(servers, name)
     if order is not None and cluster is not None:
         other_brokers = {place.name for place in await servers.brokers() if place.cluster != cluster}
@@ -192,7 +238,8 @@ async def remove(servers: Servers, name: str, masters: Masters, cluster: str | N
     return deleted_brokers
 
 
-async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
+async def names(servers: Servers, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
+    """Return the names of all topics, or of a cluster's; `hidden` adds retry topics, dead letters and others."""
     if cluster is not None:
         await servers.brokers(cluster)
     full_names = set(await catalogue.topic_names(servers, cluster))
@@ -207,6 +254,8 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 
 async def show(servers: Servers, name: str) -> Topic:
+    """Return a topic with its settings at each broker, and the offsets of its queues. Raises: NoRoute."""
+    name = servers.network.full_topic(name)
     route = await servers.route(name)
     masters = masters_in(route)
     configs, _ = await servers.ask_masters(masters, lambda _, address: catalogue.topic_config(servers, address, name))

@@ -100,9 +100,7 @@ async def _reset_members(call: Call, reset: _Reset) -> dict[MessageQueue, int]:
     """
     offsets: dict[MessageQueue, int] = {}
     for _, address in brokers_to_ask(await call.route(reset.topic)):
-        offsets |= await catalogue.reset_members(
-            call, address, reset.group, reset.topic, reset.timestamp, force=reset.force
-        )
+        offsets |= await catalogue.reset_members(call, address, reset.topic, reset.group, reset.timestamp, reset.force)
     return offsets
 
 

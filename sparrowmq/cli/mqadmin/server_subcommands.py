@@ -118,7 +118,7 @@ def _show_slave(call: Call, slave: FollowingState) -> None:
 async def broker_consume_stats(call: Call) -> None:
     min_lag = call.number("l")
     call.number("t")  # must be a number, and has no effect
-    stats = await catalogue.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
+    stats = await catalogue.progress_of_all_groups(call, call.text("b"), is_order=call.is_true("o"))
     call.heads(_PROGRESS_ROW, "#Topic|#Group|#Broker Name|#QID|#Broker Offset|#Consumer Offset|#Diff|#LastTime")
     rows = [
         (group, queue, row)

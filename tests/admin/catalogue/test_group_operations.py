@@ -47,7 +47,7 @@ async def test_requests_for_members_fail_while_no_member_is_online(two, admin):
     address = two.brokers[0].address
     for question in (
         groups.group_connections(admin.servers, address, "billing"),
-        groups.reset_members(admin.servers, address, "billing", "orders", -1),
+        groups.reset_members(admin.servers, address, "orders", "billing", -1, is_force=True),
     ):
         with pytest.raises(RemoteError) as caught:
             await question
