@@ -43,7 +43,7 @@ NAMES = [
     *ERRORS,
 ]
 # What comes with Python apart, all that programs with a client load: the base install has no more.
-OF_THE_BASE = {"librt", "msgspec", "sparrowmq", "zlib_ng"}
+OF_THE_BASE = {"msgspec", "sparrowmq", "zlib_ng"}
 
 
 def test_these_are_the_public_names():

@@ -26,9 +26,7 @@ from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
-from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.signature import ACCESS_KEY, values_of_send
-from sparrowmq.protocol.wire.codec import decode_in_one_pass
+from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
@@ -123,7 +121,6 @@ class UserCheck:
         self._topic_at = topic_at
         self._decisions: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
         self._users_of_decisions: Mapping[str, User] = {}
-        decode_in_one_pass(SignedSend.code, SignedSend)
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
@@ -131,13 +128,10 @@ class UserCheck:
         if users is not self._users_of_decisions:
             self._decisions.clear()
             self._users_of_decisions = users
-        if isinstance(header, SignedSend):
-            name: str | None = header.access_key
-        else:
-            name = command.ext_fields().get(ACCESS_KEY)
+        name = command.ext_fields().get(ACCESS_KEY)
         user = users.get(name) if name is not None else None
         if user is not None:
-            self.authenticate(user, peer, command, header)
+            self.authenticate(user, peer, command)
             self.authorise(user, peer, row, header, command.body)
             return
         peer.principal = None
@@ -145,11 +139,10 @@ class UserCheck:
             reason = "username cannot be null." if name is None else f"User:{name} is not found."
             raise AccessDenied(reason, _DENIED_CODE).of_kind(DenialKind.UNKNOWN_ACCOUNT)
 
-    def authenticate(self, user: User, peer: Peer, command: Command, header: Request[Any]) -> None:
+    def authenticate(self, user: User, peer: Peer, command: Command) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
-        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(values_of_send(header), command.body)
-        if not is_signed and not user.key.has_signed_request(command, command.ext_fields()):
+        if not user.key.has_signed(command.ext_fields(), command.body):
             error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED_CODE)
             raise error.of_kind(DenialKind.WRONG_SIGNATURE)
         if not user.is_enabled:

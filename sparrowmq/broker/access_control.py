@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import Check, Guard
     from sparrowmq.auth.users import User
-    from sparrowmq.remoting.request_dispatch import HashSome
 
 log = logging.getLogger(__name__)
 USERS_FILE: Final = "users.json"
@@ -64,7 +63,6 @@ class AccessControl:
         self._principals: Mapping[str, User] = {}
         self.files: AccountFiles | None = None
         self.audit: Audit | None = None
-        self.hash_next_piece: HashSome | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
             from sparrowmq.auth.plugin_check import PLAIN
@@ -81,9 +79,7 @@ class AccessControl:
             self.guard = Guard([self._make_user_check(settings, users, topic_at)])
         if self.guard is not None:
             from sparrowmq.auth.audit_log import Audit
-            from sparrowmq.protocol.signature import LargeBodies
 
-            self.hash_next_piece = LargeBodies(lambda: self.accounts).hash_next_piece
             path = settings.audit_file if settings.audit_log else None
             self.audit = Audit(path, clock or SystemClock())
 

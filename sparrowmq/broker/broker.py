@@ -289,7 +289,6 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
-        dispatcher.hash_next_piece = access.hash_next_piece
         dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
         self._open_short_way(dispatcher, store, access)

@@ -16,7 +16,6 @@ from sparrowmq.kernel.pulls import PULL_CODE, Pull, PullAnswers, PullLanes
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.latencies import LONG_STEP_S, Latencies
 from sparrowmq.remoting.request_dispatch import Dispatcher
@@ -87,6 +86,6 @@ class PlainPulls:
             command = codec.decode(_JSON, header, b"")
             if command.code != PULL_CODE or command.flag:
                 return None
-            return self._handler.lane(header_of(PullMessage, command.ext, command.fields))
+            return self._handler.lane(command.header(PullMessage))
         except SparrowError:
             return None

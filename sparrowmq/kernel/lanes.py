@@ -24,6 +24,7 @@ from sparrowmq.kernel.string_hash import ascii_hash, positive
 
 SEND_CODE, SEND_BATCH_CODE = 310, 320
 _SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, PULL_CODE
+_MAX_SENDERS = 1 << 16  # accounts by topic
 _MAX_BATCH_MESSAGES = 1024  # larger ones are stored in parts
 _ONE_WAY = 2
 _MAX_INT = 0x7FFFFFFF
@@ -364,7 +365,8 @@ class Lanes:
 
     def open_sender(self, access_key: bytes, topic: bytes, key: Hmac) -> None:
         """Let an account send to a topic with its signature alone."""
-        self._senders[access_key, topic] = key
+        if len(self._senders) < _MAX_SENDERS:
+            self._senders[access_key, topic] = key
 
     def close(self) -> None:
         """Close all lanes, as a rule has changed. The next message of each topic takes the long way."""

@@ -174,12 +174,12 @@ def frame_of(command: Command, opaque: int, fields: Mapping[str, str] | None = N
 
 def size_of(command: Command) -> int:
     """The bytes that a received command occupies, about. Words of its header that have no meaning are dropped."""
-    size = len(command.body) + len(command.raw) + len(command.remark or "")
+    size = len(command.body) + len(command.remark or "")
     if isinstance(command.language, str):
         size += len(command.language)
     if command.fields is not None:
         size += sum(len(name) + len(value) for name, value in command.fields.items())
-    elif not command.raw:
+    else:
         command.ext = command.ext.copy()  # a Raw keeps the whole header
         size += len(bytes(command.ext))
     return size

@@ -221,7 +221,6 @@ class Relay:
                 "the addresses of the name servers and brokers themselves",
             )
         if self._context.users is not None:
-            await self._context.users.hash_body(command)
             self._context.users.authenticate(self._session, command)
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
             return reply_of(await self._answer_route(command, reach))

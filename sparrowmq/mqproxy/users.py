@@ -30,18 +30,16 @@ from sparrowmq.errors import (
     SparrowError,
 )
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import pause
 from sparrowmq.metrics.condition_kinds import USERS_NOT_READ, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import pack
 from sparrowmq.protocol.names import DEFAULT_TOPIC, RETRY
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
-from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.requests.user_headers import SUBJECT, ListAcls, ListUsers, decode_policies, decode_users
-from sparrowmq.protocol.signature import ACCESS_KEY, LargeBodies
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.signature import ACCESS_KEY
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.settings_files import parse_properties
 
@@ -80,7 +78,6 @@ class BrokerUsers:
         self._tables: dict[str, _BrokerUserTable] = {}
         self._problems: dict[str, Exception] = {}
         self.accounts: dict[str, User] = {}
-        self._large_bodies = LargeBodies(lambda: self.accounts)
         self.passwords: dict[str, str] = {}
 
     async def start(self) -> None:
@@ -124,11 +121,6 @@ class BrokerUsers:
                 denial = error
         raise denial
 
-    async def hash_body(self, command: Command) -> None:
-        """Hash the body of a large request in several turns of the loop, before `authenticate`."""
-        while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_next_piece(command):
-            await pause()
-
     def authenticate(self, peer: Peer, command: Command) -> None:
         """Make the user that signed a remoting request the peer's principal. Raises: AccessDenied, no user signed it;
         BrokerUnreachable, no broker has given its users yet."""
@@ -139,7 +131,7 @@ class BrokerUsers:
         for table in self._newest_first():
             if name in table.users:
                 try:
-                    table.check.authenticate(table.users[name], peer, command, GetBrokerCluster())
+                    table.check.authenticate(table.users[name], peer, command)
                     return
                 except AccessDenied as error:  # another broker may have another password
                     denial = error

@@ -103,7 +103,6 @@ class Namesrv:
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
         if access is not None:
             dispatch.audit = access.audit
-            dispatch.hash_next_piece = access.hash_next_piece
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.divide(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import POLL_S, AccountFiles, load_account_files
-from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses
+from sparrowmq.auth.accounts import PORT_BYTES, Addresses
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Peer
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
@@ -43,7 +43,6 @@ from sparrowmq.metrics.condition_kinds import (
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.requests.user_headers import UserTable
-from sparrowmq.protocol.signature import LargeBodies
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.settings_files import ChangedFiles
@@ -76,11 +75,7 @@ class NamesrvAccess:
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
-        self.hash_next_piece = LargeBodies(self._accounts).hash_next_piece
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
-
-    def _accounts(self) -> Mapping[str, Account | User]:
-        return self._source.current.by_key if isinstance(self._source, AccountFiles) else self._source.by_name
 
     def check(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""

@@ -31,7 +31,6 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.slices import Steps, WorkQueue, in_slices
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer
@@ -62,7 +61,7 @@ class Reply:
     def __init__(
         self,
         code: int = 0,
-        header: ReplyHeader = None,
+        header: Header | None = None,
         remark: str | None = None,
         body: Body | Buffer | list[memoryview] = b"",
     ) -> None:
@@ -87,7 +86,7 @@ class ReplyWhenDurable:
 
     command: Command  # the request that it answers; set by the dispatcher
 
-    def __init__(self, durability: Durability, end: int, reply: ReplyHeader) -> None:
+    def __init__(self, durability: Durability, end: int, reply: Header | None) -> None:
         self.durability = durability
         self.end = end
         self.reply = reply
@@ -143,7 +142,7 @@ Finished = Header | Reply | ReplyWhenDurable | PendingReply | None
 Result = Finished | Awaitable[Finished]
 
 
-def encode_in_steps(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
+def encode_in_steps(body: Body, header: Header | None = None) -> Steps[Reply]:
     pieces = yield from body.encoding()
     return Reply(header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces])
 

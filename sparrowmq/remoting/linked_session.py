@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.connection import Sign
-from sparrowmq.protocol.wire.header import Request
+from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer, reply_command
 from sparrowmq.remoting.budget import COUNTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import RequestInFlight
@@ -65,7 +64,7 @@ class LinkedSession(Session):
         self,
         request: Command,
         code: int = 0,
-        header: ReplyHeader = None,
+        header: Header | None = None,
         remark: str | None = None,
         body: Buffer | list[memoryview] = b"",
     ) -> None:

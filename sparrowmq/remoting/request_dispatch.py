@@ -19,7 +19,6 @@ from itertools import groupby
 from typing import Any, Final, Protocol
 
 import msgspec
-from librt.strings import BytesWriter
 
 from sparrowmq.core.logs import LogSettings
 from sparrowmq.core.safe_text import without_folders
@@ -39,9 +38,8 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.codec import write_reply
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, ONEWAY_FLAG, Command
-from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.protocol.wire.codec import encode_reply
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import reply_command
 from sparrowmq.remoting.handler import (
@@ -61,7 +59,6 @@ from sparrowmq.remoting.session import Session
 log = logging.getLogger(__name__)
 
 Guard = Callable[[Peer, Command, Row, Request[Any]], None]
-HashSome = Callable[[Command], bool]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
@@ -108,8 +105,6 @@ class Dispatcher:
     def __init__(self, role: Role, handlers: Iterable[object], spawn: Spawn, guard: Guard | None = None) -> None:
         # Gets the duration of each request. If it is None, the dispatcher does not read the clock.
         self.latencies: Latencies | None = None
-        # Hashes the next piece of a large signed body, and returns whether it was the last one.
-        self.hash_next_piece: HashSome | None = None
         self.audit: Audit | None = None  # notes requests, if it is set
         self.quotas: Quotas | None = None  # refuse requests of callers that use too much
         # Returns the accounts by which the guard decides; another object after each change.
@@ -136,13 +131,6 @@ class Dispatcher:
         if route is None:
             self._refuse_unknown(session, command)
             return
-        if (
-            self.hash_next_piece is not None
-            and len(command.body) > LARGE_BODY_BYTES
-            and not self.hash_next_piece(command)
-        ):
-            session.postpone(command)
-            return
         kind, method = route
         latencies = self.latencies
         # The work of a send is the same for each, and two readings of the clock cost as much as a tenth of it.
@@ -158,7 +146,7 @@ class Dispatcher:
                 if session.applied_quotas is None:
                     quotas.admit(session.host, session.last_read)
                 is_admission_over = False
-            header = header_of(kind, command.ext, command.fields)
+            header = command.header(kind)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
             if quotas is not None:
@@ -215,7 +203,7 @@ class Dispatcher:
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
     def _hold(self, session: Session, command: Command, pending_reply: PendingReply, began: float) -> None:
-        command.body, command.ext, command.raw = b"", _NO_FIELDS, b""  # a thousand of them wait
+        command.body, command.ext = b"", _NO_FIELDS  # a thousand of them wait
         pending_reply.session, pending_reply.command, pending_reply.on_reply = session, command, self._on_reply
         if self.rights is not None:
             pending_reply.rights, pending_reply.accounts = self.rights, self.rights()
@@ -258,7 +246,7 @@ class Dispatcher:
         # The appends of a turn are made safe together, so the first waits no longer than the last.
         end = 0
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
-        out, replies = BytesWriter(), list[Any]()
+        replies: list[Any] = []
         is_linked = session.is_linked
         for answer in answers:
             if answer.end > end:
@@ -268,9 +256,7 @@ class Dispatcher:
             if is_linked:
                 replies.append(reply_command(answer.command, 0, answer.reply))
             else:
-                write_reply(out, answer.command, 0, answer.reply)
-        if len(out):
-            replies.append(out.getvalue())
+                replies.append(encode_reply(answer.command, 0, answer.reply))
         burst = None if latencies is None else Burst(session, latencies)
         if durability.holds(end):
             session.write(replies)

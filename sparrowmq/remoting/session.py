@@ -21,7 +21,6 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
@@ -200,7 +199,7 @@ class Session:
         self,
         request: Command,
         code: int = 0,
-        header: ReplyHeader = None,
+        header: Header | None = None,
         remark: str | None = None,
         body: Buffer | list[memoryview] = b"",
     ) -> None:
@@ -240,10 +239,6 @@ class Session:
     def introduce(self, request: Command) -> None:
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
-
-    def postpone(self, request: Command) -> None:
-        """Handle this request again in one of the next turns, and those after it later."""
-        self._undone.append(request)
 
     def hold(self, change: int, body_bytes: int = 0) -> None:
         """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""

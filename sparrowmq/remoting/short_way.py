@@ -13,12 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from msgspec.json import encode as quote
+
 from sparrowmq.errors import NotSafeInTime
 from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Sender
 from sparrowmq.kernel.pulls import Pull, PullLanes
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.fields import quote
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.request_dispatch import Burst, Dispatcher, reason_of
 from sparrowmq.remoting.session import Session

@@ -24,16 +24,15 @@ The kernel takes the records that are plain (kernel/follow.py), a chunk of the l
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Collection
 from typing import Final
-
-from librt.strings import read_i32_be, read_i64_be
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
 from sparrowmq.kernel.follow import Follower, add_keys
 from sparrowmq.kernel.log_tail import KeyHashes
-from sparrowmq.kernel.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
+from sparrowmq.kernel.record_layout import MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
@@ -41,13 +40,15 @@ from sparrowmq.protocol.messages.record import Outline, outline_at
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store import index_keys
 from sparrowmq.store.index import BATCH, Index
-from sparrowmq.store.layout import ENTRY_SIZE
+from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.entries import Entry
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL
 
 log = logging.getLogger(__name__)
 
+_SIZE_AND_MAGIC: Final = struct.Struct(">ii")  # the begin of a record
 _NO_LIMIT: Final = (1 << 63) - 1
 _MAX_QUEUE_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
 # Numbers that a master may pass over: it lost the messages, or counts those inside one record of Java's inner batches.
@@ -97,7 +98,7 @@ class QueueBuilder(Follower):
         if self.limit is not None or self._hidden_entries:
             pending = self._within_limit(pending)
             for entries in self._hidden_entries.values():
-                end = min(end, read_i64_be(entries, 0))
+                end = min(end, ENTRY.unpack_from(entries)[0])
         while pending:
             try:
                 pending[-1].write_pending()
@@ -118,8 +119,7 @@ class QueueBuilder(Follower):
         for queue, entries in unwritten.items():
             at = 0
             while at < len(entries):
-                offset: int = read_i64_be(entries, at)
-                size: int = read_i32_be(entries, at + 8)
+                offset, size, _ = ENTRY.unpack_from(entries, at)
                 if offset + size > limit:
                     break
                 at += ENTRY_SIZE
@@ -140,8 +140,9 @@ class QueueBuilder(Follower):
     def last_entry(self, queue: ConsumeQueue) -> int:
         """Return the log offset of a queue's last message, whether it may be shown or not; -1 without any."""
         hidden = self._hidden_entries.get(queue, b"")
-        offset: int = read_i64_be(hidden, len(hidden) - ENTRY_SIZE) if hidden else queue.last_entry()[0]
-        return offset
+        if not hidden:
+            return queue.last_entry()[0]
+        return Entry(*ENTRY.unpack_from(hidden, len(hidden) - ENTRY_SIZE)).offset
 
     @property
     def has_batch_to_index(self) -> bool:
@@ -317,8 +318,7 @@ def _whole_record_size(content: bytes, at: int) -> int:
     remaining_bytes = len(content) - at
     if remaining_bytes < MIN_SIZE_BYTES:
         return 0
-    size: int = read_i32_be(content, at)
-    magic: int = read_i32_be(content, at + MAGIC_AT)
+    size, magic = _SIZE_AND_MAGIC.unpack_from(content, at)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return 0
     return size if MIN_SIZE_BYTES <= size <= remaining_bytes else 0

@@ -10,7 +10,6 @@ from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.signature import SigningKey, signed_fields
-from sparrowmq.protocol.wire.command import Command
 from tests.auth.asked import ADMIN, SAMPLE, USER, Call, beat, pull, received, send
 from tests.traced import kept_bytes
 
@@ -100,11 +99,6 @@ def test_a_send_may_write_its_values_in_any_way_and_have_other_fields_if_they_ar
     assert denial(check, rewrite(fields | {"e": "1"})) == WRONG
     del fields["unknown"]
     assert denial(check, rewrite(fields)) == WRONG
-
-
-def test_a_signed_send_is_looked_through_once(check, monkeypatch):
-    monkeypatch.setattr(Command, "ext_fields", None)
-    assert denial(check, received(send("topicB"), b"body", USER)) == ""
 
 
 def test_an_account_that_has_sent_is_checked_again_for_other_topics_and_after_a_change(check, files):

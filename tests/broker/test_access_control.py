@@ -12,7 +12,6 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import AccessDenied, ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.protocol import signature
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
@@ -36,7 +35,6 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.pop_headers import Notification
 from sparrowmq.protocol.signature import signer
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing.clock import ManualClock
@@ -167,36 +165,6 @@ async def test_the_user_of_the_sample_may_send_to_one_topic_only(tmp_path, file,
             await user.call(pull_request("topicB", placed.header.queue_id, consumer_group="groupA"))
         with pytest.raises(AccessDenied, match="group:groupA"):
             await user.call(HeartBeat(), beat(("groupA", "topicB")))
-
-
-@pytest.fixture
-def hashed(monkeypatch):
-    """Whether each piece of a large body was its last one."""
-    ended = []
-
-    made = signature.LargeBodies
-
-    class Noting:
-        def __init__(self, accounts):
-            self._bodies = made(accounts)
-
-        def hash_next_piece(self, request):
-            ended.append(self._bodies.hash_next_piece(request))
-            return ended[-1]
-
-    monkeypatch.setattr(signature, "LargeBodies", Noting)
-    return ended
-
-
-async def test_a_large_signed_body_is_hashed_in_pieces(tmp_path, file, people, hashed):
-    body = bytes(LARGE_BODY_BYTES + 1)
-    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
-        who = people(live.broker)
-        await (await who.session(*USER)).call(send_request("topicB"), body)
-        assert hashed == [False, True]
-        with pytest.raises(AccessDenied, match="Check signature failed"):
-            await (await who.session(USER[0], "guessed1")).call(send_request("topicB"), body)
-        assert hashed == [False, True] * 2
 
 
 async def test_a_message_is_read_by_its_offset_by_those_who_may_read_its_topic(tmp_path, file, people):

@@ -26,7 +26,6 @@ from sparrowmq.protocol.requests.headers import GetMaxOffset, SendBatchMessage, 
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.connection import Connection
-from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.remoting.handler import ReplyWhenDurable
 from sparrowmq.remoting.pool import Pool
@@ -84,7 +83,7 @@ class Way:
             kind = {310: SendMessageV2, 320: SendBatchMessage}.get(command.code)
             if kind is None:
                 return command.code
-            answer = self.sends.send(header_of(kind, command.ext, command.fields), body, cast(Any, Sender()))
+            answer = self.sends.send(command.header(kind), body, cast(Any, Sender()))
             assert isinstance(answer, ReplyWhenDurable)
         except SparrowError as error:
             return type(error), str(error)

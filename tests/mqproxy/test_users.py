@@ -1,7 +1,7 @@
 """The users of the brokers, as mqproxy reads them."""
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +36,7 @@ from sparrowmq.protocol.requests.user_headers import (
     UserPolicies,
 )
 from sparrowmq.protocol.signature import SigningKey, signed_fields
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users
 
@@ -246,22 +246,6 @@ async def test_another_password_counts_while_a_broker_with_the_former_one_is_awa
         users.check("b", HERE, command_of(ACK, "op", "abcdefgh"))
     with pytest.raises(AccessDenied, match="signature"):
         users.authenticate(HERE, command_of(ACK, "op", "wrong"))
-
-
-async def test_a_large_body_is_hashed_in_several_turns():
-    users = users_by(Answering(a={}))
-    await users.start()
-    for password in ("abcdefgh", "wrong"):
-        command = command_of(ACK, "op", password, bytes(3 * LARGE_BODY_BYTES))
-        turns = 0
-        hashing = asyncio.ensure_future(users.hash_body(command))
-        while not hashing.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert turns > 3
-        command.body = b""  # it is not hashed again
-        with nullcontext() if password == "abcdefgh" else pytest.raises(AccessDenied, match="signature"):
-            users.authenticate(HERE, command)
 
 
 async def test_users_are_read_without_name_servers():

@@ -16,7 +16,6 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.condition_kinds import ANY_BROKER_NAME
-from sparrowmq.namesrv import namesrv_access
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -33,8 +32,7 @@ from sparrowmq.protocol.requests.user_headers import (
     UserEntry,
     UserTable,
 )
-from sparrowmq.protocol.signature import LargeBodies, signer
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import client_context
@@ -341,31 +339,6 @@ async def test_denials_are_counted_by_their_reason(tmp_path: Path) -> None:
 def _accounts(folder: Path) -> Path:
     (folder / "accounts.yml").write_text(ACCOUNTS)
     return folder / "accounts.yml"
-
-
-@BOTH
-async def test_a_large_signed_body_is_hashed_in_pieces(
-    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = []
-
-    class Noting:
-        def __init__(self, accounts: Callable[[], Mapping[str, Any]]) -> None:
-            self._bodies = LargeBodies(accounts)
-
-        def hash_next_piece(self, request: Command) -> bool:
-            ended.append(self._bodies.hash_next_piece(request))
-            return ended[-1]
-
-    monkeypatch.setattr(namesrv_access, "LargeBodies", Noting)
-    header = ask.RegisterBroker("broker-a", "10.0.0.1:10911", "shop", "", 0)
-    body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), {})).encode() + b" " * LARGE_BODY_BYTES
-    async with guarded(tmp_path, made) as at:
-        await (await at.session(BROKER)).call(header, body)
-        assert ended == [False, True]
-        with pytest.raises(AccessDenied, match=REFUSED):
-            await (await at.session(WRONG)).call(header, body)
-        assert ended == [False, True] * 2
 
 
 async def test_the_audit_log_has_administrators_and_denials_but_no_registrations(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.wire import codec, json
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command, language_name
-from sparrowmq.protocol.wire.fields import text_of
+from sparrowmq.protocol.wire.header import text_of
 from tests.golden import Frame, frames, scenarios
 
 # Fields that any request may carry and no handler needs: signing, and hints between 5.x's own parts.

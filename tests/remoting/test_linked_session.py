@@ -11,9 +11,8 @@ from sparrowmq.errors import RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply, UnregisterClient
 from sparrowmq.protocol.signature import SigningKey, signer
-from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.protocol.wire.header import Header
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.linked_session import FEW_BYTES, LinkedSession
 from sparrowmq.remoting.session import Session
@@ -53,7 +52,7 @@ async def test_requests_are_answered_in_their_order_with_the_objects_themselves(
     client = client_of(broker)
     calls = [client.call(GetMaxOffset("orders", number), b"body") for number in range(100)]
     answers = await asyncio.gather(*calls)
-    assert [header_of(GetMaxOffset, each.ext, each.fields).queue_id for each in broker.asked] == [*range(100)]
+    assert [each.header(GetMaxOffset).queue_id for each in broker.asked] == [*range(100)]
     assert broker.asked[0].body == b"body"
     assert all(each.header is broker.answer["header"] for each in answers)  # type: ignore[index]
 
@@ -69,7 +68,7 @@ async def test_a_request_is_signed():
     await client_of(broker, sign=signer("alice", "secret-1")).call(ASKED, b"body")
     [asked] = broker.asked
     assert asked.ext_fields()["AccessKey"] == "alice"
-    assert SigningKey("secret-1").has_signed_request(asked, asked.ext_fields())
+    assert SigningKey("secret-1").has_signed(asked.ext_fields(), asked.body)
     assert asked.header(GetMaxOffset) == ASKED
 
 
@@ -81,7 +80,7 @@ async def test_a_number_that_java_does_not_have_is_refused_as_from_the_network()
 
 
 @pytest.mark.parametrize("header", [None, UnregisterClient("x")])
-async def test_an_answer_without_the_fields_of_its_request_is_an_error(header: ReplyHeader):
+async def test_an_answer_without_the_fields_of_its_request_is_an_error(header: Header | None):
     with pytest.raises(RemoteProtocolError, match="offset"):
         await client_of(Broker({"header": header})).call(ASKED)
 

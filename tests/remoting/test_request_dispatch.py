@@ -25,7 +25,7 @@ from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.requests.bodies import TopicList
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.budget import BudgetLimits, SessionLimits
 from sparrowmq.remoting.handler import PendingReply, Reply, ReplyWhenDurable, handles
@@ -108,22 +108,6 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         assert not held.done()
         gate.set()
         assert (await held).header == HEADER
-
-
-async def test_a_large_body_is_hashed_in_several_turns_and_later_requests_wait_for_it(serve: Serve) -> None:
-    handled: list[int] = []
-    pieces: list[int] = []
-
-    def hash_next_piece(command: Command) -> bool:
-        pieces.append(command.header(PullMessage).queue_offset)
-        return len(pieces) == 3
-
-    dispatch = Dispatcher(Role.NOBODY, [Noted(handled)], asyncio.ensure_future)
-    dispatch.hash_next_piece = hash_next_piece
-    async with serve(dispatch) as (_, session):
-        await asyncio.gather(session.call(pull(1), bytes(LARGE_BODY_BYTES + 1)), session.call(pull(2)))
-    assert pieces == [1, 1, 1]
-    assert handled == [1, 2]
 
 
 class Noted:

@@ -29,7 +29,7 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
-from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.header import Header
 from sparrowmq.remoting.handler import Reply, ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
@@ -73,7 +73,7 @@ class ReplyHandler:
             )
         self._sends.check_request(header, body, peer)
         # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
-        stored_at: ReplyHeader = await self._store(header, body, peer) if self._rules.is_stored else None
+        stored_at: Header | None = await self._store(header, body, peer) if self._rules.is_stored else None
         failure = await self._push(header, body, peer)
         if stored_at is None:
             stored_at = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
@@ -82,7 +82,7 @@ class ReplyHandler:
         self._lines.log(log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure))
         return Reply(ResponseCode.SYSTEM_ERROR, stored_at, failure)
 
-    async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
+    async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Header | None:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
             stored_reply: ReplyWhenDurable = await await_result(self._sends.send(header, body, peer))

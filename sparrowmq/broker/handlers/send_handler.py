@@ -8,11 +8,9 @@ Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
-
-from librt.strings import BytesWriter
 
 from sparrowmq.broker import batches
 from sparrowmq.broker.batches import are_neighbours, check_repeated_size, put_missing, render_positions
@@ -33,14 +31,12 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import Perm, SysFlag
-from sparrowmq.protocol.messages.message_id import OffsetIds
+from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.wire.codec import ReplyHeader
-from sparrowmq.protocol.wire.fields import Written
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer, owner_of
 from sparrowmq.remoting.quotas import Quotas
@@ -76,7 +72,6 @@ class SendHandler:
         self._retried_ids = repeats.retried
         self._rules = rules
         self.received_counter = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
-        self._offset_ids = OffsetIds(rules.store_host)
         self._batch_queue = WorkQueue()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open_topics: set[str] = set()
@@ -137,13 +132,12 @@ class SendHandler:
         self.received_counter.value += 1
         if properties.has(_ASKS_FOR_REPLY):
             self.on_request_message(name, properties, peer)
-        msg_id = self._offset_ids.text(placed.offset)
-        reply: ReplyHeader = StoredReply(msg_id, queue_id, placed.queue_offset)
+        msg_id = offset_id(self._rules.store_host, placed.offset)
+        reply = SendMessageReply(msg_id, queue_id, placed.queue_offset)
         if self.lanes is not None and isinstance(header, SendMessageV2) and entry.topic == name:
             self._open_lane(self.lanes, topic, queue_id)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
-            handle = self._recall_handle(name, entry, entry.deliver_at_ms)
-            reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
+            reply.recall_handle = self._recall_handle(name, entry, entry.deliver_at_ms)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
     def note_received(self, count: int) -> None:
@@ -171,7 +165,7 @@ class SendHandler:
 
     def _reply_as_before(self, earlier_send: StoredBefore, entry: Entry) -> ReplyWhenDurable:
         reply = SendMessageReply(
-            self._offset_ids.text(earlier_send.offset), earlier_send.queue_id, earlier_send.queue_offset
+            offset_id(self._rules.store_host, earlier_send.offset), earlier_send.queue_id, earlier_send.queue_offset
         )
         if earlier_send.due_ms:
             reply.recall_handle = self._recall_handle(entry.topic, entry, earlier_send.due_ms)
@@ -212,7 +206,7 @@ class SendHandler:
         if placed is None:
             placed = batches.as_one(self._writer.put_batch(_batch_entries(common_entry, body, places)))
         self.received_counter.value += len(placed.offsets)
-        reply = StoredReply(self._offset_ids.joined(placed.offsets), queue_id, placed.queue_offset)
+        reply = SendMessageReply(self._joined_ids(placed.offsets), queue_id, placed.queue_offset)
         return ReplyWhenDurable(self._store.durability(properties.wants_safety), placed.end, reply)
 
     def _send_in_line(
@@ -264,7 +258,7 @@ class SendHandler:
         ids: list[str] = []
         for part in parts:
             self.received_counter.value += len(part.offsets)
-            ids.append(self._offset_ids.joined(part.offsets))
+            ids.append(self._joined_ids(part.offsets))
             yield
         reply = SendMessageReply(",".join(ids), common_entry.queue_id, parts[0].queue_offset)
         if not batches.are_adjacent(parts):
@@ -287,7 +281,7 @@ class SendHandler:
         ids, end = [], 0
         for index in range(0, len(stored_messages), batches.PART):
             piece = stored_messages[index : index + batches.PART]
-            ids.append(self._offset_ids.joined([stored_before.offset for stored_before in piece]))
+            ids.append(self._joined_ids([stored_before.offset for stored_before in piece]))
             end = max(end, *[stored_before.end for stored_before in piece])
             yield
         reply = SendMessageReply(",".join(ids), stored_messages[0].queue_id, stored_messages[0].queue_offset)
@@ -295,6 +289,9 @@ class SendHandler:
             reply.stored_at = yield from render_positions(stored_messages)
         yield from empty_in_steps(stored_messages)
         return ReplyWhenDurable(self._store.durability(common_entry.properties.wants_safety), end, reply)
+
+    def _joined_ids(self, offsets: Iterable[int]) -> str:
+        return ",".join([offset_id(self._rules.store_host, offset) for offset in offsets])
 
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         unique_id = entry.properties.unique_key
@@ -366,25 +363,3 @@ def _batch_entries(common_entry: Entry, body: bytes, places: bytes) -> list[Entr
 
 def _ignore_request_message(topic: str, properties: Properties, peer: Peer) -> None:
     """Do nothing about a request where no handler takes answers."""
-
-
-class StoredReply(Written):
-    def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:
-        self.msg_id = msg_id
-        self.queue_id = queue_id
-        self.queue_offset = queue_offset
-
-    def write(self, out: BytesWriter) -> None:
-        out.write(b'{"msgId":"')
-        out.write(self.msg_id.encode())
-        out.write(b'","queueId":"')
-        out.write(str(self.queue_id).encode())
-        out.write(b'","queueOffset":"')
-        out.write(str(self.queue_offset).encode())
-        out.write(b'","MSG_REGION":"DefaultRegion","TRACE_ON":"true"}')
-
-    def ext_fields(self) -> dict[str, str]:
-        return self.header().ext_fields()
-
-    def header(self) -> SendMessageReply:
-        return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset)

@@ -28,7 +28,7 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.wire.fields import text_of
+from sparrowmq.protocol.wire.header import text_of
 from sparrowmq.remoting.request_in_flight import Response
 
 WAIT_PROPERTY: Final = f"{Property.WAIT}\x01true\x02"

@@ -21,8 +21,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from librt.strings import BytesWriter, write_i64_be
-
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.kernel.batch_layout import RESERVED
 from sparrowmq.kernel.gathering import ReservedIds
@@ -88,29 +86,6 @@ class OffsetId(NamedTuple):
 def offset_id(store_host: bytes, physical_offset: int) -> str:
     """The offset id of the record at `physical_offset`; `store_host` is packed by `hosts.pack`."""
     return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
-
-
-class OffsetIds:
-    """Makes the offset ids of one broker: of most of them only the last four digits are new."""
-
-    def __init__(self, store_host: bytes) -> None:
-        self._raw_host = store_host
-        self._host = store_host.hex().upper()
-        self._block = -1
-        self._block_text = ""
-
-    def text(self, physical_offset: int) -> str:
-        block = physical_offset >> 16
-        if block != self._block:
-            self._block, self._block_text = block, f"{self._host}{block:012X}"
-        return f"{self._block_text}{_HEX[physical_offset >> 8 & 0xFF]}{_HEX[physical_offset & 0xFF]}"
-
-    def joined(self, physical_offsets: list[int]) -> str:
-        raw = BytesWriter()
-        for physical_offset in physical_offsets:
-            raw.write(self._raw_host)
-            write_i64_be(raw, physical_offset)
-        return raw.getvalue().hex(",", len(self._raw_host) + 8).upper()
 
 
 def parse_offset_id(text: str) -> OffsetId:

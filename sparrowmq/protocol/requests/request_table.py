@@ -17,7 +17,6 @@ from sparrowmq.protocol.requests import headers as client
 from sparrowmq.protocol.requests import namesrv_headers as namesrv
 from sparrowmq.protocol.requests import pop_headers as pop
 from sparrowmq.protocol.requests import user_headers as user
-from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.header import Header, Request
 
 # The names of the fields. Producer groups do not count: a client that may write to the topic may use any of them.
@@ -322,6 +321,3 @@ _UNSERVED = (
 
 ROWS: Final[tuple[Row, ...]] = tuple(sorted((*_SERVED, *_UNSERVED), key=lambda row: row.code))
 BY_CODE: Final[dict[int, Row]] = {int(row.code): row for row in ROWS}
-
-for _kind in (client.SendMessageV2, client.EndTransaction):
-    decode_in_one_pass(_kind.code, _kind)

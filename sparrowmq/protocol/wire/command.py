@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from sparrowmq.protocol.wire.fields import fields_of_json, header_of
 from sparrowmq.protocol.wire.frame import Serializer
-from sparrowmq.protocol.wire.header import Header
+from sparrowmq.protocol.wire.header import Header, fields_of_json, from_fields, from_json
 
 H = TypeVar("H", bound=Header)
 
@@ -42,8 +41,6 @@ LANGUAGES = (
 )
 _OTHER: Final = "OTHER"
 
-LARGE_BODY_BYTES: Final = 1 << 20  # a larger body is hashed in pieces of this size, of 0.5 ms
-
 
 def language_name(language: str | int | None) -> str:
     """A peer's language, as Java names it; numbers are Java's ordinals. A server keeps it, so none is a long text."""
@@ -65,8 +62,6 @@ class Command(msgspec.Struct, gc=False):
     # Set by `decode`, never by a peer: no client has a field of these names, and `decode` overwrites them.
     body: bytes = msgspec.field(name="<body>", default=b"")
     fields: dict[str, str] | None = msgspec.field(name="<fields>", default=None)
-    raw: bytes = msgspec.field(name="<raw>", default=b"")  # the header, where `ext` is not
-    digest: Any = msgspec.field(name="<digest>", default=None)  # a BodyDigest of it; anything else counts as none
 
     @property
     def is_reply(self) -> bool:
@@ -85,32 +80,23 @@ class Command(msgspec.Struct, gc=False):
 
         Raises: RemoteProtocolError, a required field is absent or a value does not fit.
         """
-        return header_of(kind, self.ext, self.fields)
+        if self.fields is not None:
+            return from_fields(kind, self.fields)
+        ext: Any = self.ext
+        if isinstance(ext, Header):  # of a peer in this process
+            return ext if isinstance(ext, kind) else from_fields(kind, ext.ext_fields())
+        return from_json(kind, ext or b"{}")
 
     def ext_fields(self) -> dict[str, str]:
         """Every extField as text, unknown ones included: request signing needs all of them."""
         if self.fields is not None:
             return self.fields
         ext: Any = self.ext
-        if isinstance(ext, Header) and not self.raw:  # of a peer in this process
+        if isinstance(ext, Header):  # of a peer in this process
             return ext.ext_fields()
-        try:
-            return _texts_of_header(self.raw).ext if self.raw else _texts_of(self.ext or b"{}")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            pass  # some are no text, or there are none
-        return fields_of_json(msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext)
+        return fields_of_json(ext)
 
     def __str__(self) -> str:
         kind = "reply" if self.is_reply else "one-way" if self.is_oneway else "request"
         remark = (self.remark or "")[:60]
         return f"{kind} code={self.code} opaque={self.opaque} body={len(self.body)} bytes remark={remark!r}"
-
-
-class _Texts(msgspec.Struct, gc=False):
-    """The extFields of a header, decoded in one pass."""
-
-    ext: dict[str, str] = msgspec.field(name="extFields", default_factory=dict)
-
-
-_texts_of_header: Final = msgspec.json.Decoder(_Texts).decode
-_texts_of: Final = msgspec.json.Decoder(dict[str, str]).decode

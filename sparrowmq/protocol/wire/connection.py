@@ -22,7 +22,6 @@ from sparrowmq.protocol.wire.command import (
     SIGNED_QUERY_VERSION,
     Command,
 )
-from sparrowmq.protocol.wire.fields import to_json
 from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer
 from sparrowmq.protocol.wire.header import Request
 
@@ -87,7 +86,7 @@ class Connection(Generic[W]):
         extra, version = self._added(request, body)
         flag = ONEWAY_FLAG if waiter is None else 0
         # Numbers that Java does not have go as bytes: the peer's decoder refuses them.
-        ext: Any = request if _has_javas_numbers(request) else msgspec.Raw(to_json(request))
+        ext: Any = request if _has_javas_numbers(request) else msgspec.Raw(msgspec.json.encode(request.ext_fields()))
         fields = None if extra is None else request.ext_fields() | extra
         if waiter is not None:
             self._waiting[opaque] = waiter

@@ -12,12 +12,11 @@ Source: NettyDecoder and RemotingCommand, Java 4.9.8.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from io import SEEK_CUR, BytesIO
 from typing import Final
-
-from librt.strings import BytesWriter, read_i32_be
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.kernel.frames import HAS_MORE, REFUSED, cut
@@ -35,8 +34,7 @@ Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
 LARGE_FRAME_BYTES: Final = 16 * 1024  # a server has room for the whole of a larger frame before it reads more of it
 _MOST_PIECES: Final = 1000
-_LENGTHS: Final = b"\0\0\0\0\0\0\0\0"
-_LENGTHS_BYTES: Final = 8
+_LENGTHS: Final = struct.Struct(">ii")
 _HEADER_LENGTH_BITS: Final = 24
 _HEADER_LENGTH_MASK: Final = (1 << _HEADER_LENGTH_BITS) - 1
 
@@ -64,25 +62,9 @@ class FrameLimits:
 ANSWER_LIMITS: Final = FrameLimits(header_bytes=4 * 1024 * 1024)
 
 
-def begin(out: BytesWriter) -> int:
-    """Begin a frame at the end of `out`, with room for its two lengths. Returns its position; the header follows."""
-    out.write(_LENGTHS)
-    return len(out) - _LENGTHS_BYTES
-
-
-def end(out: BytesWriter, start: int, serializer: int, body_bytes: int) -> None:
-    """Fill in the lengths of the frame at `start`, after its header. Only the size of its body is needed."""
-    size = len(out) - start - _LENGTHS_BYTES
-    _put_i32(out, start, 4 + size + body_bytes)
-    _put_i32(out, start + 4, serializer << _HEADER_LENGTH_BITS | size)
-
-
-def _put_i32(out: BytesWriter, at: int, number: int) -> None:
-    if number > 0xFFFF:  # the bytes are zero otherwise
-        out[at] = number >> 24 & 0xFF
-        out[at + 1] = number >> 16 & 0xFF
-    out[at + 2] = number >> 8 & 0xFF
-    out[at + 3] = number & 0xFF
+def lengths(serializer: int, header_bytes: int, body_bytes: int) -> bytes:
+    """The bytes before the header of a frame."""
+    return _LENGTHS.pack(4 + header_bytes + body_bytes, serializer << _HEADER_LENGTH_BITS | header_bytes)
 
 
 class FrameReader:
@@ -174,7 +156,7 @@ class FrameReader:
 
     def _begin_body(self) -> None:
         """Take memory for the body of the unfinished frame, if its header is there."""
-        tagged = read_i32_be(self._parts[0], 4)
+        total, tagged = _LENGTHS.unpack_from(self._parts[0])
         begin = 8 + (tagged & _HEADER_LENGTH_MASK)
         if begin > self.pending_bytes:
             return
@@ -182,7 +164,7 @@ class FrameReader:
         self._serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
         self._head = received[8:begin]
         # Nothing else has these bytes, so they are written in place, and `getvalue` returns them without a copy.
-        self._body = BytesIO(bytes(4 + read_i32_be(received, 0) - begin))
+        self._body = BytesIO(bytes(4 + total - begin))
         self._body.write(received[begin:])
         self._parts.clear()
         self._joined = 0
@@ -207,7 +189,8 @@ class FrameReader:
     def _cut(self, chunk: bytes, frames: list[Frame], sender: Sender | None = None) -> list[Frame]:
         more_frames, position, reason = cut(chunk, self._limits_of_cut, None if frames else sender)
         if reason == REFUSED:
-            raise self._refusal(read_i32_be(chunk, position), read_i32_be(chunk, position + 4) & _HEADER_LENGTH_MASK)
+            total, tagged = _LENGTHS.unpack_from(chunk, position)
+            raise self._refusal(total, tagged & _HEADER_LENGTH_MASK)
         self.has_more = reason == HAS_MORE
         if position < len(chunk):
             self._keep(chunk[position:])
@@ -222,7 +205,7 @@ class FrameReader:
         if len(rest) < 4:
             self._missing_bytes = 4 - len(rest)
             return
-        total = read_i32_be(rest, 0)
+        total = int.from_bytes(rest[:4], "big", signed=True)
         if total > self._limits.frame_bytes or total < 4:
             raise self._refusal(total, 0)
         # Before its first eight bytes, ask only for those: the header length is checked before the rest arrives.

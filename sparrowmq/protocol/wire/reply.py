@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
+from sparrowmq.protocol.wire.codec import encode_reply
 from sparrowmq.protocol.wire.command import LANGUAGE, ONEWAY_FLAG, PROTOCOL_VERSION, REPLY_FLAG, Command
-from sparrowmq.protocol.wire.fields import Written
-from sparrowmq.protocol.wire.header import NoFields
+from sparrowmq.protocol.wire.header import Header, NoFields
 
 Buffer = bytes | bytearray | memoryview
 _NO_FIELDS: Final = NoFields()
@@ -17,7 +16,7 @@ def add_reply(
     pieces: list[Buffer],
     request: Command,
     code: int,
-    header: ReplyHeader,
+    header: Header | None,
     remark: str | None = None,
     body: Buffer | list[memoryview] = b"",
 ) -> int:
@@ -41,10 +40,10 @@ def add_reply(
 
 
 def reply_command(
-    request: Command, code: int, header: ReplyHeader, remark: str | None = None, body: Buffer | list[memoryview] = b""
+    request: Command, code: int, header: Header | None, remark: str | None = None, body: Buffer | list[memoryview] = b""
 ) -> Command:
     """A reply for a peer in this process, which needs no bytes."""
-    found: Any = _NO_FIELDS if header is None else header.header() if isinstance(header, Written) else header
+    found: Any = _NO_FIELDS if header is None else header
     whole = b"".join(body) if isinstance(body, list) else bytes(body)
     return Command(code, request.opaque, REPLY_FLAG, PROTOCOL_VERSION, LANGUAGE, remark or None, found, whole)
 

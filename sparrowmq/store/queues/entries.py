@@ -11,14 +11,11 @@ from functools import lru_cache
 from operator import lt
 from typing import Final, NamedTuple
 
-from librt.strings import read_i32_be, read_i64_be
-
 from sparrowmq.kernel.pulls import are_valid
-from sparrowmq.store.layout import ENTRY_SIZE
+from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 _SIZE_AT: Final = 8  # in layout.ENTRY
-_TAGS_CODE_AT: Final = 12
 _ENTRIES_PER_SCAN: Final = 512
 
 
@@ -50,22 +47,24 @@ class Entries:
         return len(self._content) // ENTRY_SIZE
 
     def __getitem__(self, index: int) -> Entry:
-        return Entry(self.offset(index), self.size(index), self.tags_code(index))
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return Entry(*ENTRY.unpack_from(self._content, index * ENTRY_SIZE))
 
     def __iter__(self) -> Iterator[Entry]:
         for index in range(len(self)):
             yield self[index]
 
     def offset(self, index: int) -> int:
-        offset: int = read_i64_be(self._content, index * ENTRY_SIZE)
+        offset: int = ENTRY.unpack_from(self._content, index * ENTRY_SIZE)[0]
         return offset
 
     def size(self, index: int) -> int:
-        size: int = read_i32_be(self._content, index * ENTRY_SIZE + _SIZE_AT)
+        size: int = ENTRY.unpack_from(self._content, index * ENTRY_SIZE)[1]
         return size
 
     def tags_code(self, index: int) -> int:
-        code: int = read_i64_be(self._content, index * ENTRY_SIZE + _TAGS_CODE_AT)
+        code: int = ENTRY.unpack_from(self._content, index * ENTRY_SIZE)[2]
         return code
 
     def is_gap(self, index: int) -> bool:
@@ -74,11 +73,7 @@ class Entries:
     @property
     def size_bytes(self) -> int:
         """The size of all records together; at least `GAP_SIZE` if there is a gap."""
-        total = 0
-        for at in range(_SIZE_AT, len(self._content), ENTRY_SIZE):
-            size: int = read_i32_be(self._content, at)
-            total += size
-        return total
+        return sum(self.columns()[1])
 
     @property
     def are_valid(self) -> bool:
@@ -93,10 +88,8 @@ class Entries:
 
     @property
     def end(self) -> int:
-        last = len(self._content) - ENTRY_SIZE
-        offset: int = read_i64_be(self._content, last)
-        size: int = read_i32_be(self._content, last + _SIZE_AT)
-        return offset + size
+        last = self[len(self) - 1]
+        return last.offset + last.size
 
     def columns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the offsets and the sizes, for callers that read very many."""

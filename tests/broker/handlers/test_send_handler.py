@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from librt.strings import BytesWriter
 
-from sparrowmq.broker.handlers.send_handler import StoredReply
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message import SysFlag
@@ -15,11 +13,7 @@ from sparrowmq.protocol.requests.headers import (
     ConsumerSendMsgBack,
     SendBatchMessage,
     SendMessage,
-    SendMessageReply,
 )
-from sparrowmq.protocol.wire.codec import encode_reply
-from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.fields import to_json
 from sparrowmq.store.store_settings import Flush
 from tests.broker.live import BORN_MS, live_broker, send_request
 
@@ -34,17 +28,6 @@ async def test_a_sent_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
     assert (message.body, message.tags, message.keys, message.flag) == (b"hello", "a", ["k1"], 7)
     assert message.properties["color"] == "red"
     assert message.born_timestamp_ms == BORN_MS
-
-
-def test_the_answer_to_a_send_looks_like_its_header_in_both_serialisers():
-    out = BytesWriter()
-    quick, header = StoredReply("7F0001", 3, 42), SendMessageReply("7F0001", 3, 42)
-    quick.write(out)
-    assert out.getvalue() == to_json(header)
-    binary = Command(code=310, opaque=5, fields={})
-    assert encode_reply(binary, 0, quick) == encode_reply(binary, 0, header)
-    plain = Command(code=310, opaque=5)
-    assert encode_reply(plain, 11, quick) == encode_reply(plain, 11, header)
 
 
 async def test_a_stored_message_names_its_cluster_and_not_the_wish_to_wait(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ async def _without_guard(monkeypatch, codes):
         if row.code not in codes:
             guarded(self, peer, command, row, header)
         elif self._accounts is not None:
-            self._accounts.authenticate(peer, command, header)
+            self._accounts.authenticate(peer, command)
 
     monkeypatch.setattr(Guard, "__call__", lenient)
     return await live(rounds_of(SEED, 0, ("denied",), 1600))  # up to the first fault

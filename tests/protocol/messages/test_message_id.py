@@ -3,15 +3,12 @@
 from datetime import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.kernel.batch_layout import RESERVED
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message_id import (
     OffsetId,
-    OffsetIds,
     UniqueIds,
     offset_id,
     parse_offset_id,
@@ -71,22 +68,6 @@ def test_offset_ids_are_read_back(address: str) -> None:
 def test_a_text_that_is_no_offset_id_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="32 hex digits"):
         parse_offset_id(text)
-
-
-@given(st.lists(st.integers(0, (1 << 63) - 1), max_size=20))
-def test_many_offset_ids_are_made_as_one_is(offsets: list[int]) -> None:
-    host = hosts.pack("10.1.2.3:10911")
-    ids = OffsetIds(host)
-    for offset in offsets:
-        for near in (offset, offset ^ 0x8000, offset ^ 0x10000):
-            assert ids.text(near) == offset_id(host, near)
-
-
-@pytest.mark.parametrize("host", ["10.1.2.3:10911", "[2001:db8::1]:10911"])
-def test_offset_ids_of_a_batch_are_made_at_once(host: str) -> None:
-    packed = hosts.pack(host)
-    for offsets in ([0], [1 << 40, (1 << 40) + 200, 3]):
-        assert OffsetIds(packed).joined(offsets) == ",".join(offset_id(packed, offset) for offset in offsets)
 
 
 @pytest.mark.parametrize("ip", [bytes(4), bytes(range(16))])

@@ -3,8 +3,7 @@
 import pytest
 
 from sparrowmq.protocol.requests import admin_headers as headers
-from sparrowmq.protocol.wire.fields import from_json
-from sparrowmq.protocol.wire.header import Header
+from sparrowmq.protocol.wire.header import Header, from_json
 from tests.protocol.requests.wire_names import comes_back, fields_of, required_of
 
 JAVA = [

@@ -1,11 +1,11 @@
 """Headers between clients and brokers: Java's fields, what may be missing, and what foreign clients send."""
 
+import msgspec
 import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.requests import headers
-from sparrowmq.protocol.wire.fields import from_json, to_json
-from sparrowmq.protocol.wire.header import Header
+from sparrowmq.protocol.wire.header import Header, from_json
 from tests.protocol.requests.wire_names import comes_back, fields_of, required_of
 
 SEND = (
@@ -117,4 +117,4 @@ def test_the_answer_to_a_send_has_all_its_fields_as_text(transaction_id: str | N
     if transaction_id:
         expected["transactionId"] = transaction_id
     assert reply.ext_fields() == expected
-    assert from_json(headers.SendMessageReply, to_json(reply)) == reply
+    assert from_json(headers.SendMessageReply, msgspec.json.encode(reply.ext_fields())) == reply

@@ -15,8 +15,7 @@ from sparrowmq.protocol.requests.request_table import (
     Role,
     Row,
 )
-from sparrowmq.protocol.wire.fields import from_fields
-from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.protocol.wire.header import Header, Request, from_fields
 from tests.protocol.requests.wire_names import comes_back
 
 WITH_HEADER = [row for row in ROWS if row.header]

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sparrowmq.protocol.wire.fields import from_fields, from_json, to_json
-from sparrowmq.protocol.wire.header import Header
+from sparrowmq.protocol.wire.header import Header, from_fields, from_json
 
 SAMPLES: dict[object, Any] = {str: "名 x", int: 7, bool: True}
 
@@ -31,7 +30,7 @@ def sample(kind: type[Header]) -> Header:
 def comes_back(kind: type[Header]) -> bool:
     """Whether all fields survive both serialisers, and none of them travels as anything but text."""
     header = sample(kind)
-    texts = msgspec.json.decode(to_json(header))
+    texts = header.ext_fields()
     assert set(texts) == fields_of(kind) and all(type(text) is str for text in texts.values())
     assert header.ext_fields() == texts
-    return from_json(kind, to_json(header)) == header == from_fields(kind, texts)
+    return from_json(kind, msgspec.json.encode(texts)) == header == from_fields(kind, texts)

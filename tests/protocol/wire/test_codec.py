@@ -1,18 +1,15 @@
 """Commands to bytes and back in both header serialisations."""
 
 import json
-import re
 from time import thread_time
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from librt.strings import BytesWriter
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol.requests.headers import (
-    EndTransaction,
     PullMessage,
     PullMessageReply,
     SendMessageReply,
@@ -20,10 +17,8 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.wire.codec import (
     decode,
-    decode_in_one_pass,
     encode_reply,
     encode_request,
-    write_reply,
 )
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION, Command, language_name
 from sparrowmq.protocol.wire.frame import FrameReader, Serializer
@@ -189,69 +184,7 @@ def test_any_text_survives_both_serialisations(text: str, number: int, serialize
         assert command.header(SendMessageV2) == header
 
 
-SEND = b'{"code":310,"extFields":{"a":"g","b":"t","c":"d","d":"4","e":%b,"f":"0","g":"1","h":"0","x":"y"},"opaque":7}'
-
-
-def test_a_send_is_decoded_in_one_pass_as_others_are_in_two() -> None:
-    decode_in_one_pass(SendMessageV2.code, SendMessageV2)  # as the table of requests does
-    quick, general = decode(0, SEND % b'"3"', b"body"), decode(0, b" " + SEND % b'"3"', b"body")
-    whole: object = quick.ext
-    assert isinstance(whole, SendMessageV2) and type(general) is Command
-    assert quick.header(SendMessageV2) is whole
-    assert quick.header(SendMessageV2) == general.header(SendMessageV2)
-    assert quick.ext_fields() == general.ext_fields() and quick.ext_fields()["x"] == "y"
-    assert (quick.opaque, quick.body) == (general.opaque, general.body) == (7, b"body")
-
-
-END = (
-    b'{"code":37,"extFields":{"producerGroup":"g","tranStateTableOffset":"5","commitLogOffset":"9",'
-    b'"commitOrRollback":"8","fromTransactionCheck":"false","msgId":"m","x":"y"},"opaque":7}'
-)
-
-
-def test_what_ends_a_transaction_is_decoded_in_one_pass_too() -> None:
-    decode_in_one_pass(EndTransaction.code, EndTransaction)
-    quick, general = decode(0, END, b""), decode(0, b" " + END, b"")
-    whole: object = quick.ext
-    assert isinstance(whole, EndTransaction) and type(general) is Command
-    assert quick.header(EndTransaction) == general.header(EndTransaction)
-    assert quick.ext_fields() == general.ext_fields()
-
-
-@pytest.mark.parametrize("head", [b"", b'{"code":', b'{"code":3', b'{"code":"37",', b'{"code":370000000000,'])
-def test_where_no_code_stands_none_is_found(head: bytes) -> None:
-    decode_in_one_pass(EndTransaction.code, EndTransaction)
-    try:
-        command = decode(0, head + b'"flag":1}' if head else b"", b"")
-    except RemoteProtocolError:
-        return
-    assert type(command) is Command
-
-
-def test_replies_can_be_written_one_behind_the_other() -> None:
-    out, request = BytesWriter(), Command(code=310, opaque=4)
-    replies = [(0, None, None), (0, SendMessageReply("7F", 3, 42), None), (1, None, "x" * 70_000)]
-    for code, header, remark in replies:
-        write_reply(out, request, code, header, remark)
-    assert out.getvalue() == b"".join([encode_reply(request, *reply) for reply in replies])
-    found = [decode(*each) for each in FrameReader().feed(out.getvalue())]
-    assert [(each.code, each.opaque, each.remark) for each in found] == [
-        (0, 4, None),
-        (0, 4, None),
-        (1, 4, "x" * 70_000),
-    ]
-
-
-@pytest.mark.parametrize("value", [b'"many"', b"null", b'{"a":1}'])
-def test_a_send_with_a_field_that_does_not_fit_is_refused_in_the_general_words(value: bytes) -> None:
-    quick, general = decode(0, SEND % value, b""), decode(0, b" " + SEND % value, b"")
-    with pytest.raises(RemoteProtocolError) as said:
-        quick.header(SendMessageV2)
-    with pytest.raises(RemoteProtocolError, match=re.escape(str(said.value))):
-        general.header(SendMessageV2)
-
-
-def test_a_send_that_names_a_second_code_is_none() -> None:
+def test_of_two_codes_the_last_counts() -> None:
     command = decode(0, b'{"code":310,"code":11,"extFields":{"topic":"t"}}', b"")
     assert (type(command), command.code, command.ext_fields()) == (Command, 11, {"topic": "t"})
     with pytest.raises(RemoteProtocolError, match="the custom field <consumerGroup> is null"):

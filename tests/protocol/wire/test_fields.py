@@ -11,8 +11,7 @@ from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.requests.request_table import ROWS
-from sparrowmq.protocol.wire.fields import fields_of_json, from_fields, from_json, to_json
-from sparrowmq.protocol.wire.header import Header, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, NoFields, Request, fields_of_json, from_fields, from_json
 
 
 class Found(Header):
@@ -118,5 +117,5 @@ def test_all_fields_of_a_request_are_kept_as_text_for_signing() -> None:
     ],
 )
 def test_every_value_travels_as_a_string(header: Header, json: bytes) -> None:
-    assert to_json(header) == json
+    assert msgspec.json.encode(header.ext_fields()) == json
     assert from_json(type(header), json) == header

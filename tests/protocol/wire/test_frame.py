@@ -6,19 +6,13 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from librt.strings import BytesWriter
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer, begin, end
+from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer, lengths
 
 
 def frame(header: bytes, body: bytes = b"", serializer: int = 0) -> bytes:
-    out = BytesWriter()
-    out.write(b"before")
-    start = begin(out)
-    out.write(header)
-    end(out, start, serializer, len(body))
-    return out.getvalue().removeprefix(b"before") + body
+    return lengths(serializer, len(header), len(body)) + header + body
 
 
 def test_the_prefix_counts_header_length_header_and_body() -> None:
