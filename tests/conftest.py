@@ -105,7 +105,6 @@ LONGEST_FIRST = [
     "tests/crash/test_operations.py",
     "tests/console/test_accessibility.py",
     "tests/crash/test_pop_fire.py",
-    "tests/interop/test_mqproxy.py",
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/crash/test_failover.py",

@@ -23,9 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from sparrowmq.client.cluster.routes import with_proxy_addresses
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.attributes import text_of
@@ -139,22 +137,19 @@ class Page:
 
 
 async def cluster_table(sender: RequestSender, address: str | None = None) -> bodies.ClusterTable:
-    """Return all brokers with their addresses. The address of one that a proxy hides names the broker."""
-    table = bodies.ClusterTable.decode(
+    """Return all brokers with their addresses."""
+    return bodies.ClusterTable.decode(
         (await sender.ask_namesrv(namesrv_headers.GetBrokerCluster(), address=address)).body
     )
-    rows = with_proxy_addresses(table.broker_addr_table.values(), names_brokers=table.names_brokers)
-    return replace(table, broker_addr_table=dict(zip(table.broker_addr_table, rows, strict=True)))
 
 
 async def topic_route(sender: RequestSender, topic: str, address: str | None = None) -> bodies.TopicRoute | None:
-    """Return the brokers that have a topic, with addresses as in `cluster_table`; None if none has."""
+    """Return the brokers that have a topic; None if none has."""
     request = namesrv_headers.GetRoute(topic=topic, accept_standard_json_only=True)
     answer = await sender.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,), address=address)
     if answer.code:
         return None
-    route = bodies.TopicRoute.decode(answer.body)
-    return replace(route, broker_datas=with_proxy_addresses(route.broker_datas, names_brokers=route.names_brokers))
+    return bodies.TopicRoute.decode(answer.body)
 
 
 async def topic_names(sender: RequestSender, cluster: str | None = None) -> list[str]:

@@ -22,7 +22,7 @@ from sparrowmq.protocol.messages import message_types
 from sparrowmq.protocol.messages.message import MessageQueue, Perm, StoredMessage
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, QueueRoute, TopicConfig, TopicRoute
-from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerConnections, ConsumerRunning
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
@@ -39,8 +39,6 @@ OnCheck = Callable[[str, CheckTransactionState, StoredMessage, Collection[str]],
 
 class ClientCommands(Protocol):
     """Commands for the clients of a port (telemetry.py), by their ids with accounts."""
-
-    def consumers(self, group: str) -> ConsumerConnections: ...
 
     async def running_info(self, client_id: str, *, wants_stacks: bool) -> ConsumerRunning: ...
 

@@ -185,9 +185,6 @@ class Clients:
                 self.remove(client_id)
             yield
 
-    def consumers_of(self, group: str) -> list[Client]:
-        return [client for client in self._by_id.values() if client.group == group]
-
     def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
         """Those of the clients that send half messages to a topic and have a stream."""
         clients = [self._by_id[client_id] for client_id in client_ids if client_id in self._by_id]

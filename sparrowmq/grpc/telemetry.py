@@ -31,18 +31,16 @@ from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, run_to_end
-from sparrowmq.protocol.codes import LanguageCode, ResponseCode
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.client_bodies import Connection, ConsumeOutcome, ConsumerConnections, ConsumerRunning
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import CheckTransactionState
-from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 
 log = logging.getLogger(__name__)
 
 MAX_SETTINGS_BYTES: Final = 64 << 10
 ANSWER_S: Final = 8.0  # less than a broker waits for a client
 _RESULT_FIELDS: Final = ("thread_stack_trace", "verify_message_result")
-_LANGUAGE_NAMES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET"}  # those that the remoting protocol spells otherwise
 _CLIENT_TYPES: Final = frozenset(ClientType)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -145,20 +143,6 @@ class Commands:
         self._clock = clock
         self._waiting_commands: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
 
-    def consumers(self, group: str) -> ConsumerConnections:
-        """The members of a consumer group that are clients of this port."""
-        consumers = self._clients.consumers_of(group)
-        return ConsumerConnections(
-            [
-                Connection(client.client_id.partition("\n")[0], client.address, _language(client), PROTOCOL_VERSION)
-                for client in consumers
-            ],
-            {subscription.topic: subscription for client in consumers for subscription in client.subscriptions},
-            _consume_type(consumers[0]) if consumers else None,
-            "CLUSTERING",
-            "CONSUME_FROM_LAST_OFFSET",
-        )
-
     async def running_info(self, client_id: str, *, wants_stacks: bool) -> ConsumerRunning:
         """The state of a consumer, with the stacks of its threads if an operator wants them. Raises: RemoteError."""
         client = self._clients.with_settings(client_id)
@@ -229,9 +213,3 @@ class Commands:
 def _consume_type(client: Client) -> str:
     """Return how a consumer consumes, as Apache's proxy says it: Java's tools of 4.x do not know CONSUME_POP."""
     return "CONSUME_ACTIVELY" if client.client_type == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
-
-
-def _language(client: Client) -> str:
-    """The language as tools know it: Java's tools cannot read the name of another one."""
-    name = _LANGUAGE_NAMES.get(client.language, client.language)
-    return name if name in LanguageCode.__members__ else LanguageCode.OTHER.name

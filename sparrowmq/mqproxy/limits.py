@@ -30,22 +30,19 @@ MAX_ACTIVE_OF_ONE: Final = 4
 
 
 class Capacity:
-    """The memory and the connections to brokers of one port. `peers` are the clients that have them, in words."""
+    """The memory and the connections to brokers of one port. Users have a connection to each of their brokers."""
 
-    def __init__(self, max_links: int, peers: str = "remoting clients") -> None:
+    def __init__(self, max_links: int) -> None:
         self.link_count = 0
         self.held_bytes = 0
-        self.request_count = 0
-        self.is_stopping = False
         self._max_links = max_links
-        self._peers = peers
 
     @property
     def problem(self) -> str:
         """Why clients are refused now; "" if there is room."""
         if self.link_count < self._max_links:
             return ""
-        return f"{self._peers} have {self.link_count} connections to brokers, and no more may be"
+        return f"users at the gRPC port have {self.link_count} connections to brokers, and no more may be"
 
     def check_links(self) -> None:
         """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""
@@ -54,8 +51,6 @@ class Capacity:
 
     def check_bytes(self, size: int, own_bytes: int) -> None:
         """Do nothing if a client with `own_bytes` may have so many more. Raises: RemoteError."""
-        if self.is_stopping:
-            raise RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy stops; send this again later")
         if self.held_bytes + size > MAX_BYTES and own_bytes + size > GUARANTEED_BYTES:
             raise _busy_error(f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later")
 

@@ -1,4 +1,4 @@
-"""The process `mqproxy`: the gRPC port and the remoting port, and their connections to the brokers of a cluster."""
+"""The process `mqproxy`: the gRPC port, and its connections to the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.limits import Capacity
-from sparrowmq.mqproxy.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, Listener, is_loopback
 from sparrowmq.remoting.tls.contexts import ServerTls
@@ -36,16 +35,15 @@ PORT: Final = 8081
 class ProxySettings:
     """The settings of the process. Raises: ConfigError, they contradict each other.
 
-    Port 0 takes a free one; without `remoting_port` or `metrics_port` there is no such port. `advertised_host` is the
-    host by which clients reach it; by default the host it listens on. `certificate` and `key` are PEM files; by default
-    a self-signed certificate is made for clients that encrypt. With `insecure` other machines may reach it without
-    accounts. `credentials` are those of a Super user of the brokers: then clients need users of the brokers.
+    Port 0 takes a free one; without `metrics_port` there is no such port. `advertised_host` is the host by which
+    clients reach it; by default the host it listens on. `certificate` and `key` are PEM files; by default a self-signed
+    certificate is made for clients that encrypt. With `insecure` other machines may reach it without accounts.
+    `credentials` are those of a Super user of the brokers: then clients need users of the brokers.
     `signature_age_s` and `is_behind_proxy` are as `grpcSignatureAge` and `grpcProxyProtocol` of a broker.
     """
 
     host: str = LOOPBACK
     port: int = PORT
-    remoting_port: int | None = None
     advertised_host: str | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -70,13 +68,13 @@ class ProxySettings:
 
 class Proxy:
     """The running process; an async context manager. On entering it raises ConfigError: the port cannot be used. `tls`
-    encrypts its connections to name servers and brokers. `address` is for clients of the gRPC port; `remoting_address`
-    and `metrics_address` are "" without such a port."""
+    encrypts its connections to name servers and brokers. `address` is for clients; `metrics_address` is "" without such
+    a port."""
 
     def __init__(
         self, settings: ProxySettings, namesrv: str | None, tls: Tls = False, clock: Clock | None = None
     ) -> None:
-        self.address = self.remoting_address = self.metrics_address = ""
+        self.address = self.metrics_address = ""
         self._settings = settings
         self._clock = clock or SystemClock()
         self._tls = tls_context(tls)
@@ -90,11 +88,10 @@ class Proxy:
         async with AsyncExitStack() as stack:
             network = await stack.enter_async_context(self._network)
             tasks = await stack.enter_async_context(Background())
-            ports = 1 if settings.remoting_port is None else 2
-            # With accounts each user has connections to brokers, which take as many descriptors as a port.
-            shares = ports if settings.credentials is None else ports + 1
+            # With accounts each user has connections to brokers, which take as many descriptors as the port.
+            shares = 1 if settings.credentials is None else 2
             share = descriptors.divide(descriptors.limit(), with_store=False, ports=shares)
-            capacity = Capacity(share.connections, "users at the gRPC port")
+            capacity = Capacity(share.connections)
             own_brokers = ClusterBrokers(network, clock, capacity)
             users = BrokerUsers(own_brokers, clock) if settings.credentials is not None else None
             cluster: ClusterBrokers | AccountCluster = own_brokers
@@ -104,17 +101,11 @@ class Proxy:
             probes += cluster.probes()
             server_tls = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
             tasks.spawn(server_tls.watch(), "TLS files")
-            address = ListenAddress(settings.host, settings.port, settings.advertised_host or settings.host, share)
-            grpc_address = address._replace(is_behind_proxy=settings.is_behind_proxy)
-            open_ports = [await open_port(stack, tasks, cluster, clock, server_tls, grpc_address)]
-            self.address = open_ports[0].address
-            if settings.remoting_port is not None:
-                address = address._replace(port=settings.remoting_port)
-                port = await open_remoting_port(stack, tasks, own_brokers, users, clock, server_tls, self._tls, address)
-                self.remoting_address = port.address
-                open_ports.append(port)
-            problems = [lambda: capacity.problem, *(port.problem for port in open_ports)]
-            probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (problem() for problem in problems)))))
+            advertised_host = settings.advertised_host or settings.host
+            address = ListenAddress(settings.host, settings.port, advertised_host, share, settings.is_behind_proxy)
+            port = await open_port(stack, tasks, cluster, clock, server_tls, address)
+            self.address = port.address
+            probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (capacity.problem, port.problem())))))
             probes += [(CERTIFICATE, lambda: server_tls.problem), client_certificate_probe(clock, self._tls)]
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
@@ -159,9 +150,8 @@ class Proxy:
     @property
     def description(self) -> str:
         """Describe for people the clients it serves, and where; and where its metrics are."""
-        remoting = f", and remoting clients at {self.remoting_address}" if self.remoting_address else ""
         metrics = f"; its metrics are at http://{at}/metrics" if (at := self.metrics_address) else ""
-        return f"clients of RocketMQ 5 at {self.address}{remoting}{metrics}"
+        return f"clients of RocketMQ 5 at {self.address}{metrics}"
 
     async def serve(self) -> None:
         while True:

@@ -34,12 +34,10 @@ from sparrowmq.metrics.condition_kinds import USERS_NOT_READ, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import pack
-from sparrowmq.protocol.names import DEFAULT_TOPIC, RETRY
+from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.requests.user_headers import SUBJECT, ListAcls, ListUsers, decode_policies, decode_users
-from sparrowmq.protocol.signature import ACCESS_KEY
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.settings_files import parse_properties
 
@@ -120,36 +118,6 @@ class BrokerUsers:
             except AccessDenied as error:
                 denial = error
         raise denial
-
-    def authenticate(self, peer: Peer, command: Command) -> None:
-        """Make the user that signed a remoting request the peer's principal. Raises: AccessDenied, no user signed it;
-        BrokerUnreachable, no broker has given its users yet."""
-        if not self._tables:
-            raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
-        name = command.ext_fields().get(ACCESS_KEY, "")
-        denial = _denial(f"User:{name} is not found" if name else "the request has no signature")
-        for table in self._newest_first():
-            if name in table.users:
-                try:
-                    table.check.authenticate(table.users[name], peer, command)
-                    return
-                except AccessDenied as error:  # another broker may have another password
-                    denial = error
-        raise denial
-
-    def check(self, broker_name: str, peer: Peer, command: Command) -> None:
-        """Check that the user that signed a remoting request may send it to a broker. Raises: AccessDenied, it may not,
-        or no user of this broker signed it; BrokerUnreachable, the broker has not given its users; RemoteProtocolError,
-        the header or the body cannot be read."""
-        row = BY_CODE[command.code]
-        assert row.header is not None
-        self._table_of(broker_name).check(peer, command, row, command.header(row.header))
-
-    def check_topic_access(self, peer: Peer, topic: str) -> None:
-        """Check that the peer's principal may do anything with a topic. Raises: AccessDenied."""
-        name = peer.principal.access_key
-        if topic != DEFAULT_TOPIC and not self.may_see(name, topic, peer):
-            raise _denial(f"User:{name} has no permission to access Topic:{topic}")
 
     def may_see(self, account: str, topic: str, source: Peer) -> bool:
         """Whether an account may do anything with a topic, or with the group of a retry topic, at any broker."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from functools import lru_cache
-from typing import Final
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
@@ -92,20 +91,3 @@ def check_host(host: str) -> str:
             "'-' or '_', or an IP address"
         )
     return host
-
-
-# All brokers behind a proxy have the proxy's address. A client makes one connection to it for each broker, under the
-# address `host:port#broker`, and names the broker in the field `bname` of every request on it. So all that goes by
-# address in a client holds for a proxy too. Source: the remoting port of the proxy, Java 5.4.0, demands this field.
-_BROKER_MARK: Final = "#"
-
-
-def with_broker(address: str, broker_name: str) -> str:
-    """The address of a broker behind the proxy at `address`."""
-    return f"{address}{_BROKER_MARK}{broker_name}"
-
-
-def split_broker(address: str) -> tuple[str, str]:
-    """The address to connect to, and the name of the broker; "" without a proxy."""
-    host_and_port, _, broker_name = address.partition(_BROKER_MARK)
-    return host_and_port, broker_name

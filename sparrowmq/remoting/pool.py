@@ -22,9 +22,9 @@ from typing import Protocol, Self
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.hosts import split_address, split_broker
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.connection import Sign, naming
+from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS
 from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.connection_errors import why_tls_failed, why_unconnected
@@ -82,8 +82,8 @@ class Pool:
         return session if session is not None and not session.closed else None
 
     async def session(self, address: str) -> Session:
-        """Return the session to `host:port`, or to a broker behind a proxy there; connect if there is none. Raises:
-        BrokerUnreachable, the connection fails, or failed a moment ago; ClientClosed.
+        """Return the session to `host:port`; connect if there is none. Raises: BrokerUnreachable, the connection
+        fails, or failed a moment ago; ClientClosed.
         """
         if session := self.live_session(address):
             return session
@@ -124,8 +124,7 @@ class Pool:
         if self._closed:
             raise ClientClosed("the client is closed")
         try:
-            host_and_port, broker_name = split_broker(address)
-            host, port = split_address(host_and_port)
+            host, port = split_address(address)
         except ConfigError as error:  # a name server may send an invalid address; configured ones were checked
             raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
@@ -135,7 +134,7 @@ class Pool:
                 address, last_reason if isinstance(last_reason, TlsFailed) else f"{last_reason}, a moment ago"
             )
         try:
-            session = await self._clock.wait_for(self._open(host, port, broker_name), CONNECT_S)
+            session = await self._clock.wait_for(self._open(host, port), CONNECT_S)
         except (
             OSError,
             UnicodeError,
@@ -155,8 +154,8 @@ class Pool:
         if self._on_connection_change is not None and not self._closed:
             self._on_connection_change(address, is_open=False)
 
-    async def _open(self, host: str, port: int, broker_name: str) -> Session:
-        make_session = protocol_of(partial(self._make_session, broker_name))
+    async def _open(self, host: str, port: int) -> Session:
+        make_session = protocol_of(self._make_session)
         session: Session
         transport, session = await asyncio.get_running_loop().create_connection(make_session, host, port, ssl=self._tls)
         if transport.is_closing():  # A closed socket takes no option, and that of uvloop raises ValueError.
@@ -164,8 +163,8 @@ class Pool:
         _limit_silence(transport.get_extra_info("socket"))
         return session
 
-    def _make_session(self, broker_name: str) -> Session:
-        return Session(self._dispatch, self._clock, self._limits, sign=naming(broker_name, self._sign), turn=self._turn)
+    def _make_session(self) -> Session:
+        return Session(self._dispatch, self._clock, self._limits, sign=self._sign, turn=self._turn)
 
     def _back_off(self, address: str, reason: TlsFailed | str) -> None:
         last = self._backoffs.get(address)

@@ -84,18 +84,3 @@ async def test_command_needs_a_stream_and_a_client():
     for name in ("second", "third"):
         with pytest.raises(RemoteError, match="stream"):
             await port.commands.running_info(name, wants_stacks=True)
-
-
-def test_consumers_of_a_group_are_shown_without_their_accounts():
-    port = Port()
-    port.first.address, port.second.language = "10.0.0.1:5000", "GOLANG"
-    port.second.client_id = "second\nalice"
-    found = port.commands.consumers("g")
-    rows = [(each.client_id, each.client_addr, each.language) for each in found.connection_set]
-    assert rows == [("first", "10.0.0.1:5000", "JAVA"), ("second", "", "GO")]
-    assert found.consume_type == "CONSUME_PASSIVELY"
-    port.first.client_type = ClientType.SIMPLE_CONSUMER
-    assert port.commands.consumers("g").consume_type == "CONSUME_ACTIVELY"
-    port.second.language = "KLINGON"
-    assert port.commands.consumers("g").connection_set[1].language == "OTHER"
-    assert port.commands.consumers("h").connection_set == []

@@ -26,7 +26,7 @@ from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.grpc.popped_records import a_record, reply
 from tests.grpc.scripted import ScriptedBrokers, failing, outgoing
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 POP = PopMessage("g", "orders", -1, 32, 15_000, 20_000, 0, 0)
 ASKED = Receive(POP, "broker-a", Subscription.build("orders", "*"))

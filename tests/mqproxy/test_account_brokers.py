@@ -37,7 +37,7 @@ from tests.broker.grpc_port.attacks import (
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.grpc.scripted import named
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 
 async def test_users_of_the_brokers_decide_what_a_call_may_do(tmp_path):
@@ -155,7 +155,7 @@ async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path)
         for broker in running.brokers:
             await add_users(running.namesrv, broker.address)
         own = ClusterBrokers(network, SystemClock())
-        users, capacity = BrokerUsers(own, SystemClock()), Capacity(3, "users")
+        users, capacity = BrokerUsers(own, SystemClock()), Capacity(3)
         await users.start()
 
         def connect_as(user):
@@ -167,8 +167,8 @@ async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path)
         await asyncio.gather(*(first.ask(name, ask) for name in ("broker-0", "broker-1") for _ in range(3)))
         assert capacity.link_count == 2, "each connection counts once"
         await other.ask("broker-0", ask)
-        assert capacity.problem == "users have 3 connections to brokers, and no more may be"
-        with pytest.raises(RemoteError, match="mqproxy is busy: users have 3 connections") as refused:
+        assert capacity.problem == "users at the gRPC port have 3 connections to brokers, and no more may be"
+        with pytest.raises(RemoteError, match="mqproxy is busy: users at the gRPC port have 3 connections") as refused:
             await other.ask("broker-1", ask)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
         await first.ask("broker-1", ask)

@@ -10,7 +10,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ANSWER_LIFE_S, MAX_CACHED_ANSWERS, REFRESH_TIMEOUT_S, AnswerCache
 from sparrowmq.mqproxy.limits import MAX_ACTIVE_OF_ONE, FairTurns
 from sparrowmq.testing import ManualClock
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 
 async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():

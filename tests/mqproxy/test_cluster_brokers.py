@@ -43,7 +43,7 @@ from sparrowmq.remoting.handler import Reply
 from sparrowmq.testing import Cluster, ManualClock
 from tests.client.scripted import Scripted
 from tests.grpc.scripted import caller, ignored, named, outgoing
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 
 async def test_addresses_stay_in_use_while_no_name_server_answers():

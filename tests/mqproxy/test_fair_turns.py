@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from sparrowmq.mqproxy.limits import MAX_ACTIVE, MAX_ACTIVE_OF_ONE, FairTurns
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 
 class Asking:

@@ -16,7 +16,7 @@ from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.certificates import authority, signed
 from tests.grpc.scripted import named, outgoing
 from tests.http2.peer_frames import demand_header
-from tests.mqproxy.remoting.proxied import until
+from tests.mqproxy.until import until
 
 
 async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):

@@ -1,4 +1,4 @@
-"""The room that all clients of the remoting port share."""
+"""The room that all clients of the port share."""
 
 import pytest
 

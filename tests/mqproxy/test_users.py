@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,6 @@ from sparrowmq.errors import (
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.users import KEEP_S, POLL_S, BrokerUsers, CallPeer
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
 from sparrowmq.protocol.requests.user_headers import (
@@ -35,8 +33,6 @@ from sparrowmq.protocol.requests.user_headers import (
     UserEntry,
     UserPolicies,
 )
-from sparrowmq.protocol.signature import SigningKey, signed_fields
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users
 
@@ -85,47 +81,13 @@ async def test_changes_of_users_and_policies_count_after_a_few_seconds(tmp_path)
             users.authorise("broker-0", "reader-1", HERE, ACK, b"")
 
 
-def command_of(request, name="reader-1", password="87654321", body=b""):
-    """A request of the remoting protocol, signed by a user."""
-    fields = signed_fields(request.ext_fields(), body, name, SigningKey(password))
-    return Command(code=request.code, body=body, fields=request.ext_fields() | fields)
-
-
-async def test_a_remoting_request_is_signed_by_a_user_that_may_send_it_from_its_address(tmp_path):
-    async with users_of(tmp_path) as (users, brokers):
-        with pytest.raises(BrokerUnreachable):
-            users.authenticate(HERE, command_of(ACK))
-        await users.start()
-        await allow(brokers, "reader-1", PolicyRule("Group:g", ["Sub"], ["10.0.0.0/8"], "Deny"))
-        await allow(brokers, "reader-1", PolicyRule("Group:*", ["Sub"], None, "Allow"))
-        await users._read_all()
-        users.authenticate(HERE, command_of(ACK))
-        users.check("broker-0", HERE, command_of(ACK))
-        changed = command_of(ACK)
-        changed.body = b"another body"
-        strangers = (changed, Command(code=ACK.code, fields=ACK.ext_fields()), command_of(ACK, "nobody"))
-        for command in (*strangers, command_of(ACK, password="12345678")):
-            for check in (users.authenticate, partial(users.check, "broker-0")):
-                with pytest.raises(AccessDenied) as denied:
-                    check(HERE, command)
-                assert denied.value.code == ResponseCode.NO_PERMISSION
-        with pytest.raises(AccessDenied):
-            users.check("broker-0", CallPeer("10.1.2.3:5000", None), command_of(ACK))
-        with pytest.raises(AccessDenied):
-            users.check("broker-0", HERE, command_of(ACK, "reader-2"))
-        with pytest.raises(BrokerUnreachable):
-            users.check("broker-9", HERE, command_of(ACK))
-
-
-async def test_a_user_sees_routes_of_its_topics_its_groups_and_the_template(tmp_path):
+async def test_a_user_sees_its_topics_and_the_retry_topics_of_its_groups(tmp_path):
     async with users_of(tmp_path) as (users, _):
         await users.start()
-        users.authenticate(HERE, command_of(ACK))
-        for topic in ("orders", "%RETRY%g", "TBW102"):
-            users.check_topic_access(HERE, topic)
+        for topic in ("orders", "%RETRY%g"):
+            assert users.may_see("reader-1", topic, HERE)
         for topic in ("bills", "%RETRY%h", ""):
-            with pytest.raises(AccessDenied):
-                users.check_topic_access(HERE, topic)
+            assert not users.may_see("reader-1", topic, HERE)
 
 
 async def test_policies_do_not_count_if_the_broker_ignores_them(tmp_path):
@@ -239,13 +201,7 @@ async def test_another_password_counts_while_a_broker_with_the_former_one_is_awa
     brokers.answers = {"a": AWAY, "b": {ListUsers: changed}}
     await clock.advance(POLL_S)
     await users._read_all()
-    users.authenticate(HERE, command_of(ACK, "op", "12345678"))
     assert users.passwords["op"] == "12345678"
-    users.authenticate(HERE, command_of(ACK, "op", "abcdefgh"))  # a may have it for itself
-    with pytest.raises(AccessDenied, match="signature"):
-        users.check("b", HERE, command_of(ACK, "op", "abcdefgh"))
-    with pytest.raises(AccessDenied, match="signature"):
-        users.authenticate(HERE, command_of(ACK, "op", "wrong"))
 
 
 async def test_users_are_read_without_name_servers():
@@ -293,7 +249,7 @@ async def test_a_broker_that_hangs_delays_no_users_of_others():
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(users.start(), 0.1)
     assert set(users.accounts) == {"op"}
-    users.authenticate(HERE, command_of(ACK, "op", "abcdefgh"))
+    users.authorise("b", "op", HERE, ACK, b"")
 
 
 async def test_an_odd_answer_of_a_name_server_keeps_the_users():

@@ -1,8 +1,7 @@
-"""`mqproxy`, also called `sparrowmq proxy`: ports for clients in front of a cluster, ours or Apache's.
+"""`mqproxy`, also called `sparrowmq proxy`: the gRPC port of RocketMQ 5 in front of a cluster, ours or Apache's.
 
     mqproxy -n 10.0.0.5:9876                                                     127.0.0.1:8081
     mqproxy -n 10.0.0.5:9876 --host 0.0.0.0 --address mq.example.com --insecure   for other machines
-    mqproxy -n 10.0.0.5:9876 --remoting-port 8080                                also for 4.x and 5.x remoting clients
     mqproxy -n 10.0.0.5:9876 -pc rmq-proxy.json                                  with settings of Apache's proxy
     mqproxy -n 10.0.0.5:9876 -pm local -bc broker.conf                           is mqbroker --enable-proxy
 
@@ -58,7 +57,6 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
 @cluster_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option("--port", type=Whole(0, 65535), default=8081, show_default=True, help="0: a free one.")
-@click.option("--remoting-port", type=Whole(0, 65535), help="Serve clients of the remoting protocol here.")
 @click.option("--address", "advertised_host", metavar="HOST", help="The host by which clients reach it.")
 @click.option("--certificate", type=PATH, metavar="FILE", help="For TLS, with --key; else a self-signed one.")
 @click.option("--key", type=PATH, metavar="FILE", help="Of the certificate.")

@@ -36,7 +36,6 @@ _BROKER_KEYS: Final = {
 }
 _PROXY_OPTIONS: Final = {
     "grpcServerPort": "port",
-    "remotingListenPort": "remoting_port",
     "namesrvAddr": "namesrv",
     "tlsCertPath": "certificate",
     "tlsKeyPath": "key",
@@ -44,6 +43,7 @@ _PROXY_OPTIONS: Final = {
     "proxyMode": "mode",
     "brokerConfigPath": "broker_file",
 }
+REMOTING_PORT: Final = "remotingListenPort"
 _TLS_KEYS: Final = ("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath")
 
 FILE_OPTION: Final = click.option(
@@ -150,8 +150,12 @@ class ProxyFile:
                 f"{self.path}: authenticationEnabled=true needs an account of the brokers, a Super user: give "
                 "--access-key and --secret-key"
             )
+        if REMOTING_PORT in self.values:
+            text = "%s: mqproxy has no port for clients of the remoting protocol (%s): they connect to the brokers"
+            log.warning(text, self.path, REMOTING_PORT)
         tls_keys = _TLS_KEYS if "tlsCertPath" in self.values else ()
-        self._warn({*_PROXY_OPTIONS, *tls_keys, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"})
+        handled = {REMOTING_PORT, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"}
+        self._warn({*_PROXY_OPTIONS, *tls_keys, *handled})
 
     def _warn(self, effective: Collection[str]) -> None:
         if ignored_keys := sorted(self.values.keys() - effective):

@@ -33,7 +33,7 @@ from sparrowmq.errors import (
     WrongServer,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.hosts import split_address, split_broker
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC, REPLY_SUFFIX
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
@@ -44,7 +44,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     if_broker,
 )
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.connection import Connection, Sign, naming
+from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.connection_errors import why_closed, why_tls_failed, why_unconnected
 from sparrowmq.remoting.request_in_flight import remote_error
@@ -112,11 +112,10 @@ class BlockingLink:
         """Connect. Raises: BrokerUnreachable."""
         self.address = address
         self.has_ended = False  # by either side, so that no request can be sent
-        host_and_port, broker_name = split_broker(address)
-        self._connection: Connection[None] = Connection(sign=naming(broker_name, sign))
+        self._connection: Connection[None] = Connection(sign=sign)
         self._replies: dict[int, Command] = {}
         try:
-            host, port = split_address(host_and_port)
+            host, port = split_address(address)
             self._socket = _connect(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
             raise BrokerUnreachable(address, why_tls_failed(error) if tls else why_unconnected(error)) from None
@@ -559,8 +558,7 @@ class BlockingNetwork:
             return template.for_new_topic(topic)
 
     def _all_brokers(self) -> dict[str, Addresses]:
-        table = self._cluster_table()
-        return addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+        return addresses_in(self._cluster_table().broker_addr_table.values())
 
     def _cluster_table(self, timeout_s: float = CALL_TIMEOUT_S) -> ClusterTable:
         return ClusterTable.decode(self.call_name_server(GetBrokerCluster(), timeout_s)[1])

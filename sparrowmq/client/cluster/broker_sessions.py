@@ -49,7 +49,7 @@ class Brokers:
         self._heartbeat = heartbeat
         self._sessions: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        # By session: all brokers behind a proxy have the same address.
+        # By session: a broker that comes back at an address may be another one.
         self._any_delay_sessions: set[Session] = set()
         self._repeat_recognising_sessions: set[Session] = set()
         self._reason_taking_sessions: set[Session] = set()

@@ -19,14 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from msgspec import structs
-
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, ProtocolError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.bodies import MASTER as MASTER
@@ -64,7 +61,7 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
-        brokers = addresses_in(body.broker_datas, names_brokers=body.names_brokers)
+        brokers = addresses_in(body.broker_datas)
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
         lacks_master = False
@@ -141,24 +138,8 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     return tuple(queues)
 
 
-def addresses_in(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> dict[str, Addresses]:
-    """The addresses of brokers. If a proxy has given them, each of its own for the broker."""
-    return {row.broker_name: row.broker_addrs for row in with_proxy_addresses(rows, names_brokers=names_brokers)}
-
-
-def with_proxy_addresses(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> list[BrokerRoute]:
-    """The same brokers; those behind a proxy with addresses of their own, by which each is asked."""
-    if not names_brokers:
-        return list(rows)
-    return [
-        structs.replace(
-            row,
-            broker_addrs={
-                number: with_broker(address, row.broker_name) for number, address in row.broker_addrs.items()
-            },
-        )
-        for row in rows
-    ]
+def addresses_in(rows: Iterable[BrokerRoute]) -> dict[str, Addresses]:
+    return {row.broker_name: row.broker_addrs for row in rows}
 
 
 class Routes:
@@ -279,7 +260,7 @@ class Routes:
             if has_lost_route:  # Only deleted topics may have named some brokers.
                 answer = await self._name_servers.call(GetBrokerCluster())
                 table = ClusterTable.decode(answer.body)
-                addresses = addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+                addresses = addresses_in(table.broker_addr_table.values())
                 self._brokers |= {name: addresses[name] for name in self._brokers if name in addresses}
         except (NetworkError, RemoteError, ProtocolError) as error:
             text = "cannot refresh routes, the known ones stay in use: %s"

@@ -64,7 +64,6 @@ class TopicRoute(Body):
     queue_datas: list[QueueRoute] = []
     order_topic_conf: str | None = None
     filter_server_table: dict[str, list[str]] = {}
-    names_brokers: bool | None = None  # ours: these are a proxy's addresses, so requests name their broker
 
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
@@ -82,7 +81,6 @@ class ClusterTable(Body):
 
     broker_addr_table: dict[str, BrokerRoute] = {}
     cluster_addr_table: dict[str, list[str]] = {}
-    names_brokers: bool | None = None  # as in a TopicRoute
 
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:

@@ -29,7 +29,6 @@ W = TypeVar("W")
 
 # From the extFields and the body of a request to extFields that are added to it.
 Sign = Callable[[dict[str, str], bytes], dict[str, str]]
-BROKER_FIELD: Final = "bname"  # of a broker behind a proxy, see `hosts.with_broker`
 
 _MAX_OPAQUE = 0x7FFFFFFF
 _MOST_LONG: Final = (1 << 63) - 1
@@ -164,13 +163,3 @@ def _has_javas_numbers(request: Request[Any]) -> bool:
         if type(value) is int and not _LEAST_LONG <= value <= _MOST_LONG:
             return False
     return True
-
-
-def naming(broker_name: str, sign: Sign | None) -> Sign | None:
-    """Make the function that adds the broker's name to requests, if there is one, and a signature that covers it."""
-    if not broker_name:
-        return sign
-    name = {BROKER_FIELD: broker_name}
-    if sign is None:
-        return lambda fields, body: name
-    return lambda fields, body: name | sign(fields | name, body)

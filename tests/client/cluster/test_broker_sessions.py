@@ -8,7 +8,6 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import ACCESS_EXCEPTION, BrokerUnreachable, ConnectionClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
     HeartBeat,
@@ -223,11 +222,11 @@ async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, w
     await session.call(HeartBeat(), b"{}")
 
 
-async def test_brokers_behind_one_address_are_known_apart(peer, world):
-    one, two = [with_broker(peer.address, name) for name in ("broker-a", "broker-b")]
+async def test_what_each_broker_can_is_known_until_its_connection_ends(peer, broker, world):
     can = HeartBeatReply(timer_max_delay_sec=100, repeat_window_ms=1000, takes_reasons=True)
-    peer.script(BEAT, Reply(header=can), Reply(1, remark=f"{ACCESS_EXCEPTION}no"))
-    able, unable = await world.brokers.session(one), await world.brokers.session(two)
+    peer.script(BEAT, Reply(header=can))
+    broker.script(BEAT, Reply(1, remark=f"{ACCESS_EXCEPTION}no"))
+    able, unable = [await world.brokers.session(each.address) for each in (peer, broker)]
     brokers = world.brokers
     for session, is_able in ((able, True), (unable, False)):
         assert brokers.delivers_at_any_time(session) is is_able

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.cluster.routes import Route, address_of, addresses_in, fixed_queues
+from sparrowmq.client.cluster.routes import Route, address_of, fixed_queues
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
 
@@ -56,21 +56,6 @@ def test_another_replica_stands_in_for_one_that_is_not_there():
     addresses = {2: "two", 1: "one"}
     assert [address_of(addresses, number) for number in (0, 1, 2)] == ["one", "one", "two"]
     assert address_of({}) is None
-
-
-@pytest.mark.parametrize(
-    ("addresses", "names_brokers", "found"),
-    [
-        (["x:1", "y:1"], None, ["x:1", "y:1"]),
-        (["x:1", "y:1"], True, ["x:1#a", "y:1#b"]),
-        (["x:1", "x:1"], True, ["x:1#a", "x:1#b"]),
-        (["x:1"], True, ["x:1#a"]),
-    ],
-)
-def test_brokers_behind_a_proxy_have_addresses_of_their_own(addresses, names_brokers, found):
-    rows = [BrokerRoute("C", name, {0: at, 1: at}) for name, at in zip("ab", addresses, strict=False)]
-    named = addresses_in(rows, names_brokers=names_brokers)
-    assert named == {name: {0: at, 1: at} for name, at in zip("ab", found, strict=False)}
 
 
 def test_a_route_names_the_clusters_of_its_brokers():
