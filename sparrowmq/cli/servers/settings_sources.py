@@ -43,7 +43,7 @@ _PROXY_OPTIONS: Final = {
     "proxyMode": "mode",
     "brokerConfigPath": "broker_file",
 }
-REMOTING_PORT: Final = "remotingListenPort"
+_OTHER_KEYS: Final = ("metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled", "remotingListenPort")
 _TLS_KEYS: Final = ("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath")
 
 FILE_OPTION: Final = click.option(
@@ -150,12 +150,10 @@ class ProxyFile:
                 f"{self.path}: authenticationEnabled=true needs an account of the brokers, a Super user: give "
                 "--access-key and --secret-key"
             )
-        if REMOTING_PORT in self.values:
-            text = "%s: mqproxy has no port for clients of the remoting protocol (%s): they connect to the brokers"
-            log.warning(text, self.path, REMOTING_PORT)
+        if "remotingListenPort" in self.values:
+            log.warning("%s: mqproxy has no remotingListenPort: remoting clients connect to the brokers", self.path)
         tls_keys = _TLS_KEYS if "tlsCertPath" in self.values else ()
-        handled = {REMOTING_PORT, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"}
-        self._warn({*_PROXY_OPTIONS, *tls_keys, *handled})
+        self._warn({*_PROXY_OPTIONS, *tls_keys, *_OTHER_KEYS})
 
     def _warn(self, effective: Collection[str]) -> None:
         if ignored_keys := sorted(self.values.keys() - effective):

@@ -73,7 +73,7 @@ async def test_mqproxy_starts_with_apaches_file(start: Callable[..., Any], names
     assert f"127.0.0.1:{grpc}" in line
     assert await route_code(line) == 50002  # no broker is registered
     log = server.stop()[1]
-    assert f"{file}: mqproxy has no port for clients of the remoting protocol (remotingListenPort): they conn" in log
+    assert f"{file}: mqproxy has no remotingListenPort: remoting clients connect to the brokers\n" in log
     assert f"{file}: these keys have no effect here: grpcThreadPoolNums, rocketMQClusterName\n" in log
 
 
