@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -22,9 +22,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     add_list,
     ask,
     change_all,
-    check_changes,
-    name_and_cluster,
-    print_change,
+    change_verb,
     query,
     verb,
 )
@@ -76,47 +74,52 @@ def _settings(config: GroupConfig) -> tuple[object, ...]:
     return config.retry_max_times, config.retry_queue_nums, *states, text_of(config.group_retry_policy)
 
 
-@verb(group)
-@name_and_cluster(GROUP)
-@click.option(
-    "--max-retries", type=_COUNT_TYPE, default=16, show_default=True, help="Failures before the dead letters."
+change_verb(
+    group,
+    "create",
+    Admin.create_group,
+    GROUP,
+    "Create the group NAME at every master of the cluster.",
+    click.option(
+        "--max-retries", type=_COUNT_TYPE, default=16, show_default=True, help="Failures before the dead letters."
+    ),
+    click.option("--retry-queues", type=_COUNT_TYPE, default=1, show_default=True, help="Queues of its retry topic."),
+    click.option("--may-consume/--may-not-consume", default=True, show_default=True),
+    click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True),
+    click.option("--ordered/--not-ordered", default=False, show_default=True, help=_ORDERED_HELP),
+    click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling."),
+    EXIST_OK_OPTION,
+    past_verb="created",
+    again=EXIST_OK_HINT,
 )
-@click.option("--retry-queues", type=_COUNT_TYPE, default=1, show_default=True, help="Queues of its retry topic.")
-@click.option("--may-consume/--may-not-consume", default=True, show_default=True)
-@click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
-@click.option("--ordered/--not-ordered", default=False, show_default=True, help=_ORDERED_HELP)
-@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
-@EXIST_OK_OPTION
-def create(name: str, **settings: Any) -> None:
-    """Create the group NAME at every master of the cluster."""
-    brokers = change_all(lambda admin: admin.create_group(name, **settings), settings["cluster"], again=EXIST_OK_HINT)
-    print_change("created", name, brokers)
 
 
-@verb(group)
-@name_and_cluster(GROUP)
-@click.option("--max-retries", type=_COUNT_TYPE, help="Failures before the dead letters.")
-@click.option("--retry-queues", type=_COUNT_TYPE, help="Queues of its retry topic.")
-@click.option("--may-consume/--may-not-consume", default=None)
-@click.option("--may-broadcast/--may-not-broadcast", default=None)
-@click.option("--ordered/--not-ordered", default=None, help=_ORDERED_HELP)
-@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'.")
-def change(name: str, **settings: Any) -> None:
-    """Change the group NAME at every master; what is not given stays as it is."""
-    check_changes(settings)
-    brokers = change_all(lambda admin: admin.change_group(name, **settings), settings["cluster"])
-    print_change("changed", name, brokers)
+change_verb(
+    group,
+    "change",
+    Admin.change_group,
+    GROUP,
+    "Change the group NAME at every master; what is not given stays as it is.",
+    click.option("--max-retries", type=_COUNT_TYPE, help="Failures before the dead letters."),
+    click.option("--retry-queues", type=_COUNT_TYPE, help="Queues of its retry topic."),
+    click.option("--may-consume/--may-not-consume", default=None),
+    click.option("--may-broadcast/--may-not-broadcast", default=None),
+    click.option("--ordered/--not-ordered", default=None, help=_ORDERED_HELP),
+    click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'."),
+    past_verb="changed",
+)
 
 
-@verb(group)
-@name_and_cluster(GROUP)
-@click.option("--yes", is_flag=True, help="Do not ask whether to delete its offsets and dead letters.")
-def delete(name: str, cluster: str | None, yes: bool) -> None:
-    """Delete the group NAME at every master, with its offsets, retries and dead letters."""
-    if not yes:
-        confirm(f"delete group {name} with its offsets, retries and dead letters?")
-    brokers = change_all(lambda admin: admin.delete_group(name, cluster=cluster), cluster)
-    print_change("deleted", name, brokers)
+change_verb(
+    group,
+    "delete",
+    Admin.delete_group,
+    GROUP,
+    "Delete the group NAME at every master, with its offsets, retries and dead letters.",
+    click.option("--yes", is_flag=True, help="Do not ask whether to delete its offsets and dead letters."),
+    past_verb="deleted",
+    question="delete group {} with its offsets, retries and dead letters?",
+)
 
 
 @verb(group)

@@ -20,6 +20,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     add_list,
     ask,
     change_all,
+    change_verb,
     check_changes,
     name_and_cluster,
     options,
@@ -27,7 +28,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     query,
     verb,
 )
-from sparrowmq.cli.terminal.output import Progress, Steps, confirm, print_table, print_tables
+from sparrowmq.cli.terminal.output import Progress, Steps, print_table, print_tables
 from sparrowmq.errors import StillUnread
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings.argument_types import Number, Whole
@@ -78,17 +79,20 @@ def show(name: str) -> None:
     )
 
 
-@verb(topic)
-@name_and_cluster(TOPIC)
-@click.option("-q", "--queues", type=_COUNT_TYPE, default=8, show_default=True, help="Queues on each broker.")
-@click.option("--perm", type=_PERM_TYPE, default="rw", show_default=True, help="What clients may do with it.")
-@click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
-@_TYPE_OPTION
-@EXIST_OK_OPTION
-def create(name: str, **settings: Any) -> None:
-    """Create the topic NAME at every master of the cluster."""
-    brokers = change_all(lambda admin: admin.create_topic(name, **settings), settings["cluster"], again=EXIST_OK_HINT)
-    print_change("created", name, brokers)
+change_verb(
+    topic,
+    "create",
+    Admin.create_topic,
+    TOPIC,
+    "Create the topic NAME at every master of the cluster.",
+    click.option("-q", "--queues", type=_COUNT_TYPE, default=8, show_default=True, help="Queues on each broker."),
+    click.option("--perm", type=_PERM_TYPE, default="rw", show_default=True, help="What clients may do with it."),
+    click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait."),
+    _TYPE_OPTION,
+    EXIST_OK_OPTION,
+    past_verb="created",
+    again=EXIST_OK_HINT,
+)
 
 
 @verb(topic)
@@ -133,15 +137,17 @@ async def _change(admin: Admin, name: str, wait_s: float, settings: dict[str, An
                 await asyncio.sleep(min(_POLL_S, max(0.0, end_s - time.monotonic())))
 
 
-@verb(topic)
-@name_and_cluster(TOPIC)
-@click.option("--yes", is_flag=True, help="Do not ask whether to delete its messages.")
-def delete(name: str, cluster: str | None, yes: bool) -> None:
-    """Delete the topic NAME and its messages at every master that has it."""
-    if not yes:
-        confirm(f"delete topic {name} with all its messages?")
-    brokers = change_all(lambda admin: admin.delete_topic(name, cluster=cluster), cluster, topic=name)
-    print_change("deleted", name, brokers)
+change_verb(
+    topic,
+    "delete",
+    Admin.delete_topic,
+    TOPIC,
+    "Delete the topic NAME and its messages at every master that has it.",
+    click.option("--yes", is_flag=True, help="Do not ask whether to delete its messages."),
+    past_verb="deleted",
+    question="delete topic {} with all its messages?",
+    is_of_topic=True,
+)
 
 
 _SCALING_OPTIONS = options(

@@ -172,18 +172,16 @@ def reset_offsets(group: str = "", topic: str = "") -> Action:
         targets = await view.cluster.reset_targets(topic, position_of(form.values["position"], form.values["at"]))
         return ResetEffect.from_offsets(await view.admin.lag(group, topic), targets).text(group, topic)
 
-    async def run(view: View, form: DialogForm) -> str:
-        group, topic = form.values["group"], form.values["topic"]
-        await view.admin.reset(group, topic, position_of(form.values["position"], form.values["at"]))
-        return f"offsets of group {group} are reset"
-
     return Action(
         "reset offsets",
         Role.OPERATE,
         "Reset offsets",
         "history",
-        run,
+        lambda view, form: view.admin.reset(
+            form.values["group"], form.values["topic"], position_of(form.values["position"], form.values["at"])
+        ),
         submit="Reset offsets",
+        done="offsets of group {group} are reset",
         color="warning",
         check=Check("Dry run", "visibility", dry_run),
         fields=(
@@ -214,24 +212,20 @@ def skip_waiting(lag: GroupLag) -> Action:
 
 
 def create_group() -> Action:
-    async def run(view: View, form: DialogForm) -> str:
-        values = form.values
-        await view.admin.create_group(
-            values["name"],
-            max_retries=values["max_retries"] or 0,
-            ordered=values["ordered"],
-            retry_pauses=values["retry_pauses"] or LEVELS,
-            cluster=values["cluster"] or None,
-        )
-        return f"group {values['name']} is created"
-
     return Action(
         "create group",
         Role.ADMIN,
         "New group",
         "add",
-        run,
+        lambda view, form: view.admin.create_group(
+            form.values["name"],
+            max_retries=form.values["max_retries"] or 0,
+            ordered=form.values["ordered"],
+            retry_pauses=form.values["retry_pauses"] or LEVELS,
+            cluster=form.values["cluster"] or None,
+        ),
         submit="Create",
+        done="group {name} is created",
         next_view=lambda values: ("groups", values["name"]),
         fields=(
             Field("name", "Name"),
@@ -535,17 +529,14 @@ def set_white_addresses(broker_accounts: BrokerAccounts) -> Action:
 def delete_account(broker_accounts: BrokerAccounts) -> Action:
     keys = [account.access_key for account in broker_accounts.accounts.plain_access_configs]
 
-    async def run(view: View, form: DialogForm) -> str:
-        await catalogue.delete_account(view.cluster.servers, broker_accounts.address, form.values["key"])
-        return f"account {form.values['key']} is deleted at {broker_accounts.address}"
-
     return Action(
         "delete account",
         Role.ADMIN,
         "Delete an account",
         "delete",
-        run,
+        lambda view, form: catalogue.delete_account(view.cluster.servers, broker_accounts.address, form.values["key"]),
         broker_accounts.address,
+        done=f"account {{key}} is deleted at {broker_accounts.address}",
         explanation=f"{broker_accounts.address} then refuses clients that use this account.",
         fields=[Field("key", "Access key", "choice", keys[0] if keys else None, keys)],
         submit="Delete",

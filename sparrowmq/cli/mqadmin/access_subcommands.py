@@ -9,8 +9,8 @@ Source: the classes of org.apache.rocketmq.tools.command.auth, Java 5.4.0, and o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -23,39 +23,95 @@ from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry, UserPolicies
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Subcommand = Callable[[Call], Coroutine[Any, Any, None]]
 
 _VERSION_ROW: Final = "%-16s  %-22s  %-22s  %-20s  %-22s  %-22s"
 _USER_ROW: Final = "%-16s  %-22s  %-22s  %-22s"
 _RULE_ROW: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
 
 
-async def create_user(call: Call) -> None:
-    entry = UserEntry(call.text("u"), call.text("p"), call.text("t") or None)
-    await _change_targets(
-        call, lambda address: catalogue.create_user(call, address, entry), "create user to %s success."
-    )
+async def _target_addresses(call: Call) -> list[str]:
+    addresses = await target_addresses(call)
+    if not addresses:
+        raise client_failure("there is no broker in cluster.")
+    return addresses
 
 
-async def update_user(call: Call) -> None:
-    entry = UserEntry(call.text("u"), call.text("p") or None, call.text("t") or None, call.text("s") or None)
-    await _change_targets(
-        call, lambda address: catalogue.update_user(call, address, entry), "update user to %s success."
-    )
+def _policies_of_call(call: Call) -> tuple[str, list[Policy]]:
+    actions = _split_list(call.text("a"))
+    sources = _split_list(call.text("i")) or None
+    rules = [PolicyRule(resource, actions, sources, call.text("d")) for resource in _split_list(call.text("r"))]
+    return call.text("s"), [Policy(None, rules)]
 
 
-async def delete_user(call: Call) -> None:
-    name = call.text("u")
-    await _change_targets(
-        call, lambda address: catalogue.delete_user(call, address, name), "delete user to %s success."
-    )
+def _split_list(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
-async def get_user(call: Call) -> None:
-    addresses = await _target_addresses(call)
-    async for entry in call.answers(addresses, lambda address: catalogue.user(call, address, call.text("u"))):
-        if entry is not None:
-            _print_users(call, [entry])
-            return
+def _list_text(texts: list[str] | None) -> str:
+    return "null" if texts is None else f"[{', '.join(texts)}]"
+
+
+def _print_users(call: Call, entries: Iterable[UserEntry]) -> None:
+    call.heads(_USER_ROW, "#UserName|#Password|#UserType|#UserStatus")
+    for user in entries:
+        call.line(_USER_ROW, *map(java.value_text, (user.username, user.password, user.user_type, user.user_status)))
+
+
+def _print_policies(call: Call, entries: Iterable[UserPolicies]) -> None:
+    call.heads(_RULE_ROW, "#Subject|#PolicyType|#Resource|#Actions|#SourceIp|#Decision")
+    for entry in entries:
+        for policy in entry.policies:
+            for rule in policy.entries:
+                actions, sources = _list_text(rule.actions), _list_text(rule.source_ips)
+                call.line(_RULE_ROW, entry.subject, policy.policy_type, rule.resource, actions, sources, rule.decision)
+
+
+def _change_each_target(
+    operation: Callable[[Call, str, *Ts], Awaitable[object]],
+    arguments_of: Callable[[Call], tuple[*Ts]],
+    sentence: str,
+    targets: Callable[[Call], Awaitable[list[str]]] = _target_addresses,
+) -> Subcommand:
+    """A subcommand that changes each target by one operation, and prints a sentence for each."""
+
+    async def run(call: Call) -> None:
+        arguments = arguments_of(call)
+        for address in await targets(call):
+            await operation(call, address, *arguments)
+            call.line(sentence, address)
+
+    return run
+
+
+def _show_first(
+    operation: Callable[[Call, str, str], Awaitable[T | None]], letter: str, show: Callable[[Call, list[T]], None]
+) -> Subcommand:
+    """A subcommand that shows what the first target has under a name."""
+
+    async def run(call: Call) -> None:
+        name, addresses = call.text(letter), await _target_addresses(call)
+        async for entry in call.answers(addresses, lambda address: operation(call, address, name)):
+            if entry is not None:
+                show(call, [entry])
+                return
+
+    return run
+
+
+create_user = _change_each_target(
+    catalogue.create_user,
+    lambda call: (UserEntry(call.text("u"), call.text("p"), call.text("t") or None),),
+    "create user to %s success.",
+)
+update_user = _change_each_target(
+    catalogue.update_user,
+    lambda call: (UserEntry(call.text("u"), *(call.text(letter) or None for letter in "pts")),),
+    "update user to %s success.",
+)
+delete_user = _change_each_target(catalogue.delete_user, lambda call: (call.text("u"),), "delete user to %s success.")
+get_user = _show_first(catalogue.user, "u", _print_users)
 
 
 async def list_user(call: Call) -> None:
@@ -79,33 +135,12 @@ async def copy_user(call: Call) -> None:
     await _copy(call, "user", call.text("u"), catalogue.user, catalogue.users, put)
 
 
-async def create_acl(call: Call) -> None:
-    subject, policies = call.text("s"), _policies_of_call(call)
-    await _change_targets(
-        call, lambda address: catalogue.create_policies(call, address, subject, policies), "create acl to %s success."
-    )
-
-
-async def update_acl(call: Call) -> None:
-    subject, policies = call.text("s"), _policies_of_call(call)
-    await _change_targets(
-        call, lambda address: catalogue.update_policies(call, address, subject, policies), "update acl to %s success."
-    )
-
-
-async def delete_acl(call: Call) -> None:
-    subject, resource = call.text("s"), call.text("r") or None
-    await _change_targets(
-        call, lambda address: catalogue.delete_policies(call, address, subject, resource), "delete acl to %s success."
-    )
-
-
-async def get_acl(call: Call) -> None:
-    addresses = await _target_addresses(call)
-    async for policies in call.answers(addresses, lambda address: catalogue.policies(call, address, call.text("s"))):
-        if policies is not None:
-            _print_policies(call, [policies])
-            return
+create_acl = _change_each_target(catalogue.create_policies, _policies_of_call, "create acl to %s success.")
+update_acl = _change_each_target(catalogue.update_policies, _policies_of_call, "update acl to %s success.")
+delete_acl = _change_each_target(
+    catalogue.delete_policies, lambda call: (call.text("s"), call.text("r") or None), "delete acl to %s success."
+)
+get_acl = _show_first(catalogue.policies, "s", _print_policies)
 
 
 async def list_acl(call: Call) -> None:
@@ -144,49 +179,6 @@ async def _copy(
     for entry in entries:
         if entry is not None:
             call.line("copy %s of %s from %s to %s success.", noun, await put(target, entry), source, target)
-
-
-async def _change_targets(call: Call, change: Callable[[str], Awaitable[None]], done: str) -> None:
-    for address in await _target_addresses(call):
-        await change(address)
-        call.line(done, address)
-
-
-async def _target_addresses(call: Call) -> list[str]:
-    addresses = await target_addresses(call)
-    if not addresses:
-        raise client_failure("there is no broker in cluster.")
-    return addresses
-
-
-def _policies_of_call(call: Call) -> list[Policy]:
-    actions = _split_list(call.text("a"))
-    sources = _split_list(call.text("i")) or None
-    rules = [PolicyRule(resource, actions, sources, call.text("d")) for resource in _split_list(call.text("r"))]
-    return [Policy(None, rules)]
-
-
-def _split_list(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _list_text(texts: list[str] | None) -> str:
-    return "null" if texts is None else f"[{', '.join(texts)}]"
-
-
-def _print_users(call: Call, entries: Iterable[UserEntry]) -> None:
-    call.heads(_USER_ROW, "#UserName|#Password|#UserType|#UserStatus")
-    for user in entries:
-        call.line(_USER_ROW, *map(java.value_text, (user.username, user.password, user.user_type, user.user_status)))
-
-
-def _print_policies(call: Call, entries: Iterable[UserPolicies]) -> None:
-    call.heads(_RULE_ROW, "#Subject|#PolicyType|#Resource|#Actions|#SourceIp|#Decision")
-    for entry in entries:
-        for policy in entry.policies:
-            for rule in policy.entries:
-                actions, sources = _list_text(rule.actions), _list_text(rule.source_ips)
-                call.line(_RULE_ROW, entry.subject, policy.policy_type, rule.resource, actions, sources, rule.decision)
 
 
 # Accounts ------------------------------------------------------------------------------------------------------------
@@ -234,10 +226,12 @@ async def delete_acl_config(call: Call) -> None:
     call.write(f"account's accesskey is:{access_key}")
 
 
-async def update_global_white_addr(call: Call) -> None:
-    for address in await target_addresses(call, addresses_of):
-        await catalogue.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
-        call.line("update global white remote addresses to %s success.", address)
+update_global_white_addr = _change_each_target(
+    catalogue.set_white_addresses,
+    lambda call: (call.text("g"), call.text("p") or None),
+    "update global white remote addresses to %s success.",
+    lambda call: target_addresses(call, addresses_of),
+)
 
 
 async def cluster_acl_config_version(call: Call) -> None:

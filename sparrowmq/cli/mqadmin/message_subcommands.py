@@ -478,14 +478,10 @@ def _is_over(call: Call, queue: MessageQueue, result: PullResult) -> bool:
 async def _read_span_by_b_and_e(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
     begin, end = await read_span(call, address, queue)
     if call.has("b"):
-        begin = await _offset_since(call, address, queue, "b")
+        begin = await catalogue.offset_since(call, address, queue, _parse_time(call.text("b")))
     if call.has("e"):
-        end = await _offset_since(call, address, queue, "e")
+        end = await catalogue.offset_since(call, address, queue, _parse_time(call.text("e")))
     return begin, end
-
-
-async def _offset_since(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
-    return await catalogue.offset_since(call, address, queue, _parse_time(call.text(letter)))
 
 
 def _parse_time(text: str) -> int:
@@ -565,10 +561,10 @@ async def _consume_queue(call: Call, count: int) -> None:
 
 async def _read_span_by_s_and_e(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
     begin, end = await read_span(call, address, queue)
-    if call.has("s") and _parse_time(call.text("s")) > 0:
-        begin = await _offset_since(call, address, queue, "s")
-    if call.has("e") and _parse_time(call.text("e")) > 0:
-        end = await _offset_since(call, address, queue, "e")
+    if call.has("s") and (since_ms := _parse_time(call.text("s"))) > 0:
+        begin = await catalogue.offset_since(call, address, queue, since_ms)
+    if call.has("e") and (until_ms := _parse_time(call.text("e"))) > 0:
+        end = await catalogue.offset_since(call, address, queue, until_ms)
     return begin, end
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -181,18 +182,6 @@ def _subscription_json(subscription: Subscription) -> dict[str, Any]:
     return dict(sorted(members.items()))
 
 
-async def clean_expired_cq(call: Call) -> None:
-    await _clean(call, catalogue.clean_expired_queues)
-
-
-async def clean_unused_topic(call: Call) -> None:
-    await _clean(call, catalogue.clean_unused_topics)
-
-
-async def delete_expired_commit_log(call: Call) -> None:
-    await _clean(call, catalogue.delete_expired_log)
-
-
 async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> None:
     """Clean the broker of -b, the brokers of the cluster of -c, or all."""
     if call.has("b"):
@@ -209,6 +198,11 @@ async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> N
     await call.all_answers(addresses, lambda address: clean(call, address))
     call.failed = not addresses
     call.write("success" if addresses else "false")
+
+
+clean_expired_cq = partial(_clean, clean=catalogue.clean_expired_queues)
+clean_unused_topic = partial(_clean, clean=catalogue.clean_unused_topics)
+delete_expired_commit_log = partial(_clean, clean=catalogue.delete_expired_log)
 
 
 # clusterList ---------------------------------------------------------------------------------------------------------
@@ -342,14 +336,6 @@ async def update_namesrv_config(call: Call) -> None:
     call.line("update name server config success!%s\n%s : %s", addresses, key, value)
 
 
-async def wipe_write_perm(call: Call) -> None:
-    await _change_perm(call, "wipe", catalogue.hide_from_producers)
-
-
-async def add_write_perm(call: Call) -> None:
-    await _change_perm(call, "add", catalogue.show_to_producers)
-
-
 async def _change_perm(call: Call, verb: str, change: Callable[[Call, str, str], Awaitable[int]]) -> None:
     broker = call.text("b")
     for address in call.namesrvs:
@@ -361,6 +347,10 @@ async def _change_perm(call: Call, verb: str, change: Callable[[Call, str, str],
             call.complain(failure)
         else:
             call.line("%s OK, %d", sentence, count)
+
+
+wipe_write_perm = partial(_change_perm, verb="wipe", change=catalogue.hide_from_producers)
+add_write_perm = partial(_change_perm, verb="add", change=catalogue.show_to_producers)
 
 
 async def _put_value(call: Call, namespace: str, key: str, value: str) -> None:

@@ -263,6 +263,39 @@ def query(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     return _run(run(), missing)
 
 
+def change_verb(
+    noun: click.Group,
+    name: str,
+    change: Callable[..., Coroutine[Any, Any, Iterable[str]]],
+    kind: NameOf,
+    help: str,
+    *parameters: Callable[[Any], Any],
+    past_verb: str,
+    question: str = "",
+    again: str = "",
+    is_of_topic: bool = False,
+) -> None:
+    """Give a noun a verb that changes the thing NAME at all masters by one method of `Admin`.
+
+    The method gets the values of the parameters by their names. A question, which has the name at {},
+    is asked without the parameter --yes. `again` and `is_of_topic` as for `change_all`.
+    """
+
+    @verb(noun, name, help)
+    @name_and_cluster(kind)
+    @options(*parameters)
+    def run(name: str, yes: bool = True, **settings: Any) -> None:
+        if past_verb == "changed":
+            check_changes(settings)
+        if not yes:
+            output.confirm(question.format(name))
+        topic = name if is_of_topic else None
+        brokers = change_all(
+            lambda admin: change(admin, name, **settings), settings["cluster"], topic=topic, again=again
+        )
+        print_change(past_verb, name, brokers)
+
+
 def admin_of_command_line() -> Admin:
     """Return an admin of the cluster that the command line names. Raises: ConfigError."""
     return Admin(chosen_namesrv(), timeout_s=chosen_timeout_s(), tls=chosen_tls(), credentials=chosen_credentials())

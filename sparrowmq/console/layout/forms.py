@@ -173,7 +173,7 @@ class Action:
     fields: Sequence[Field] = ()
     submit: str = "Save"
     color: str = "primary"
-    done: str = ""  # the text to show at the end; or `run` returns the text
+    done: str = ""  # the text to show at the end, with values of fields as in "{name}"; or `run` returns the text
     next_view: Callable[[Values], tuple[str, ...]] | None = (
         None  # the view to show at the end; without one the page again
     )
@@ -192,7 +192,7 @@ class Action:
             result = await self.run(view, form)
         finally:
             view.cluster.forget()
-        return result if isinstance(result, str) else self.done
+        return result if isinstance(result, str) else self.done.format_map(form.values)
 
     def button(self, view: View, props: str = PLAIN) -> None:
         """Draw the button that opens the dialog, if the visitor may run the action."""
