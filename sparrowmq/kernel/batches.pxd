@@ -3,11 +3,10 @@ from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.records cimport RecordWriter
-from sparrowmq.kernel.string_hash cimport ascii_hash
 
 cdef int HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 cdef int _BODY_END_AT, _END_AT, _FLAG_AT, _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT
-cdef int _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD, _NAME_END, _VALUE_END, _ASCII_END, _WAIT_PAIR_BYTES
+cdef int _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD, _NAME_END, _VALUE_END, _WAIT_PAIR_BYTES
 cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE
 
 
@@ -30,7 +29,7 @@ cdef class Scanner:
     cdef Py_ssize_t keys_at, keys_end, unique_at, unique_end, wait_at
     cdef bint waits_otherwise
 
-    @cython.locals(at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, pair_end=Py_ssize_t, name_end=Py_ssize_t)
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int write(self, Out out) except -1
     cdef int read(self, In terms, Py_ssize_t at) except -1

@@ -28,7 +28,6 @@ from __future__ import annotations
 from sparrowmq.kernel.batch_layout import HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.records import RecordWriter
-from sparrowmq.kernel.string_hash import ascii_hash
 
 # A place: the begin and the end of the body, the end of the properties, which begin two bytes after it, and the flag.
 _BODY_END_AT, _END_AT, _FLAG_AT = 8, 16, 24
@@ -36,7 +35,7 @@ _BODY_END_AT, _END_AT, _FLAG_AT = 8, 16, 24
 # begins, which is not stored; 0 for what is absent.
 _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT = 8, 16, 24, 32, 40
 _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD = 12, 16
-_NAME_END, _VALUE_END, _ASCII_END = 1, 2, 0x80
+_NAME_END, _VALUE_END = 1, 2
 _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE = b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"true"
 _WAIT_PAIR_BYTES = 10  # WAIT true, with what separates them
 
@@ -129,36 +128,18 @@ class Scanner:
         """Find the terms of the message with these properties. Returns whether it is plain."""
         self.tags_code = self.keys_at = self.keys_end = self.unique_at = self.unique_end = self.wait_at = 0
         self.waits_otherwise = False
+        if not source.is_ascii(begin, end):
+            return False
         at = begin
         while at < end:
-            name_at = at
-            letter = source.u8(at)
-            while letter not in (_NAME_END, _VALUE_END):
-                if letter >= _ASCII_END:
+            pair_end = source.find(_VALUE_END, at, end)
+            name_end = source.find(_NAME_END, at, pair_end)
+            if name_end < pair_end:  # others have no value
+                if self._leads_elsewhere(source, at, name_end):
                     return False
-                at += 1
-                if at == end:
-                    break
-                letter = source.u8(at)
-            if at == end:
-                break  # a pair without a value
-            name_end = at
-            at += 1
-            if letter == _VALUE_END:
-                continue  # such a pair, too
-            value_at = at
-            while at < end:
-                letter = source.u8(at)
-                if letter == _VALUE_END:
-                    break
-                if letter >= _ASCII_END:
-                    return False
-                at += 1
-            if self._leads_elsewhere(source, name_at, name_end):
-                return False
-            if at > value_at:
-                self._keep(source, name_at, name_end, value_at, at)
-            at += 1
+                if name_end + 1 < pair_end:
+                    self._keep(source, at, name_end, name_end + 1, pair_end)
+            at = pair_end + 1
         return True
 
     def write(self, out: Out) -> None:
@@ -190,7 +171,7 @@ class Scanner:
                 self.unique_at, self.unique_end = begin, end
         elif name_end - name_at == len(_TAGS):
             if source.is_at(_TAGS, name_at):
-                self.tags_code = ascii_hash(source, begin, end)
+                self.tags_code = source.hash31(begin, end, 0)
             elif source.is_at(_KEYS, name_at):
                 self.keys_at, self.keys_end = begin, end
             elif source.is_at(_WAIT, name_at):

@@ -11,7 +11,6 @@ cdef class In:
     cdef Py_buffer _buffer
     cdef bint _is_exported
 
-    cdef int _check(self, Py_ssize_t at, Py_ssize_t size) except -1
     cdef int _check_all(self, Longs places) except -1
     cpdef int u8(self, Py_ssize_t at) except -1
     cpdef int u16(self, Py_ssize_t at) except -1
@@ -23,6 +22,10 @@ cdef class In:
     cpdef unsigned int crc(self, Py_ssize_t at, Py_ssize_t end) except? 1
     cpdef bint is_at(self, bytes text, Py_ssize_t at) except -1
     cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1
+    cpdef Py_ssize_t quoted_end(self, Py_ssize_t at, Py_ssize_t end) except -2
+    cpdef Py_ssize_t find(self, int byte, Py_ssize_t at, Py_ssize_t end) except -1
+    cpdef bint is_ascii(self, Py_ssize_t at, Py_ssize_t end) except -1
+    cpdef int64_t hash31(self, Py_ssize_t at, Py_ssize_t end, int64_t start) except? -1
     cpdef int64_t number(self, Py_ssize_t at, Py_ssize_t end) except -2
     cpdef int pairs(
         self, Py_ssize_t at, Py_ssize_t end, bytes hidden, Longs names_at, Longs names_end, Longs values_end
@@ -41,6 +44,7 @@ cdef class Out:
 
     cdef int _check_unviewed(self) except -1
     cdef unsigned char* _grow(self, Py_ssize_t more) except NULL
+    cdef int _make_room(self, Py_ssize_t more) except -1
     cpdef int u8(self, int64_t value) except -1
     cpdef int i16(self, int64_t value) except -1
     cpdef int i32(self, int64_t value) except -1
@@ -71,6 +75,7 @@ cdef class Longs:
     cdef int _make_room(self, Py_ssize_t count) except -1
     cdef int _put(self, int64_t value) except -1
     cpdef int append(self, int64_t value) except -1
+    cpdef int cut(self, Py_ssize_t size) except -1
     cpdef int64_t get(self, Py_ssize_t index) except? -1
     cpdef Longs selected(self, In mask)
     cpdef bytes native(self)

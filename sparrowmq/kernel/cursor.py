@@ -23,6 +23,7 @@ else:
 
 _BEYOND = "beyond the end of the bytes"
 _TEXT = re.compile(rb"[ !#-\[\]-~]*+")  # ASCII that JSON writes as it is
+_QUOTED = re.compile(rb'"[ !#-\[\]-~]*+"')
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 
 
@@ -77,6 +78,30 @@ class In:
         text = _TEXT.match(self._bytes, at, end)
         assert text is not None
         return text.end()
+
+    def find(self, byte: int, at: int, end: int) -> int:
+        """The place of the first such byte from `at` on; `end` if there is none."""
+        self._checked(at, end - at)
+        found = self._bytes.find(byte, at, end)
+        return end if found < 0 else found
+
+    def is_ascii(self, at: int, end: int) -> bool:
+        return self.slice(at, end).isascii()
+
+    def hash31(self, at: int, end: int, start: int) -> int:
+        """Java's hash of the bytes from `at` to `end`, each a character, behind a text with the hash `start`."""
+        total = start
+        for byte in self.slice(at, end):
+            total = total * 31 + byte & 0xFFFFFFFF
+        return (total + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+
+    def quoted_end(self, at: int, end: int) -> int:
+        """The end, at its other quote, of the `text_end` whose quote is at `at`; -1 if there is none before `end`."""
+        if at >= end:
+            return -1
+        self._checked(at, end - at)
+        text = _QUOTED.match(self._bytes, at, end)
+        return -1 if text is None else text.end() - 1
 
     def number(self, at: int, end: int) -> int:
         """The number whose decimal digits, at most 18, are the bytes from `at` to `end`; -1 if they are none."""
@@ -301,6 +326,12 @@ class Longs(_Array):
     @property
     def size(self) -> int:
         return len(self)
+
+    def cut(self, size: int) -> None:
+        """Forget all but the first `size` numbers."""
+        if not 0 <= size <= len(self):
+            raise IndexError("beyond the end of the numbers")
+        del self[size:]
 
     def get(self, index: int) -> int:
         if index < 0:

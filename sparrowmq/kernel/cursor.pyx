@@ -68,6 +68,40 @@ cdef unsigned int _crc(const unsigned char* data, Py_ssize_t size) except? 1:
     return ~value
 
 
+cdef int _fail() except -1:
+    raise IndexError("beyond the end of the bytes")
+
+
+cdef inline int _check(Py_ssize_t at, Py_ssize_t size, Py_ssize_t end) except -1:
+    """Raise unless `size` bytes from `at` on are before `end`."""
+    # `size > end - at`, as `at + size` could overflow.
+    return _fail() if at < 0 or size < 0 or size > end - at else 0
+
+
+cdef extern from *:
+    """
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    #define STEP 8
+    #define FIRST_BYTE(bits) (__builtin_ctzll(bits) >> 3)
+    #else
+    #define STEP 1 << 30
+    #define FIRST_BYTE(bits) 0
+    #endif
+    """
+    const Py_ssize_t _STEP "STEP"
+    int _first_byte "FIRST_BYTE"(unsigned long long bits) noexcept
+
+
+cdef inline int _count_text(const unsigned char* data) noexcept:
+    """How many of eight bytes come before the first that is no text which JSON writes as it is."""
+    cdef unsigned long long word, ones = 0x0101010101010101ULL, quotes, slashes
+    memcpy(&word, data, 8)
+    quotes, slashes = word ^ 0x22 * ones, word ^ 0x5C * ones
+    # Each test sets the highest bit of the first byte that is not text, and perhaps those of bytes behind it.
+    word = (word - 0x20 * ones | quotes - ones | slashes - ones | word + ones | word) & 0x80 * ones
+    return 8 if word == 0 else _first_byte(word)
+
+
 @cython.final
 cdef class In:
     def __cinit__(self, data):
@@ -80,47 +114,41 @@ cdef class In:
         if self._is_exported:
             PyBuffer_Release(&self._buffer)
 
-    cdef int _check(self, Py_ssize_t at, Py_ssize_t size) except -1:
-        # `size > self.size - at`, as `at + size` could overflow.
-        if at < 0 or size < 0 or size > self.size - at:
-            raise IndexError("beyond the end of the bytes")
-        return 0
-
     cdef int _check_all(self, Longs places) except -1:
         cdef Py_ssize_t index
         for index in range(places.size):
-            self._check(places._data[index], 0)
+            _check(places._data[index], 0, self.size)
         return 0
 
     cpdef int u8(self, Py_ssize_t at) except -1:
-        self._check(at, 1)
+        _check(at, 1, self.size)
         return self._data[at]
 
     cpdef int u16(self, Py_ssize_t at) except -1:
-        self._check(at, 2)
+        _check(at, 2, self.size)
         return self._data[at] << 8 | self._data[at + 1]
 
     cpdef int i16(self, Py_ssize_t at) except? -1:
-        self._check(at, 2)
+        _check(at, 2, self.size)
         return <short>(self._data[at] << 8 | self._data[at + 1])
 
     cpdef int i32(self, Py_ssize_t at) except? -1:
-        self._check(at, 4)
+        _check(at, 4, self.size)
         return <int>_u32(self._data + at)
 
     cpdef int64_t i64(self, Py_ssize_t at) except? -1:
-        self._check(at, 8)
+        _check(at, 8, self.size)
         return <long long>(<unsigned long long>_u32(self._data + at) << 32 | _u32(self._data + at + 4))
 
     cpdef bytes slice(self, Py_ssize_t at, Py_ssize_t end):
-        self._check(at, end - at)
+        _check(at, end - at, self.size)
         return self._data[at:end]
 
     cpdef bytes without(self, Py_ssize_t at, Py_ssize_t from_, Py_ssize_t to, Py_ssize_t end):
         cdef bytes made
         cdef char* data
-        self._check(at, from_ - at)
-        self._check(to, end - to)
+        _check(at, from_ - at, self.size)
+        _check(to, end - to, self.size)
         # A new object, that nothing else has seen, may be written.
         made = PyBytes_FromStringAndSize(NULL, from_ - at + end - to)
         data = PyBytes_AS_STRING(made)
@@ -129,23 +157,60 @@ cdef class In:
         return made
 
     cpdef unsigned int crc(self, Py_ssize_t at, Py_ssize_t end) except? 1:
-        self._check(at, end - at)
+        _check(at, end - at, self.size)
         return _crc(self._data + at, end - at)
 
     cpdef bint is_at(self, bytes text, Py_ssize_t at) except -1:
-        self._check(at, len(text))
+        _check(at, len(text), self.size)
         return memcmp(self._data + at, <const char*>text, len(text)) == 0
 
     cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1:
-        self._check(at, end - at)
+        cdef int count
+        _check(at, end - at, self.size)
+        while end - at >= _STEP:
+            count = _count_text(self._data + at)
+            at += count
+            if count < 8:
+                return at
         while at < end and _IS_TEXT[self._data[at]]:
             at += 1
         return at
 
+    cpdef Py_ssize_t find(self, int byte, Py_ssize_t at, Py_ssize_t end) except -1:
+        cdef const unsigned char* found
+        _check(at, end - at, self.size)
+        found = <const unsigned char*>memchr(self._data + at, byte, end - at) if end > at else NULL
+        return end if found is NULL else found - self._data
+
+    cpdef bint is_ascii(self, Py_ssize_t at, Py_ssize_t end) except -1:
+        cdef unsigned char bits = 0
+        _check(at, end - at, self.size)
+        while at < end:
+            bits |= self._data[at]
+            at += 1
+        return bits < 0x80
+
+    cpdef int64_t hash31(self, Py_ssize_t at, Py_ssize_t end, int64_t start) except? -1:
+        cdef unsigned int total = <unsigned int>start
+        _check(at, end - at, self.size)
+        while at < end:
+            total = total * 31 + self._data[at]
+            at += 1
+        return <int>total
+
+    cpdef Py_ssize_t quoted_end(self, Py_ssize_t at, Py_ssize_t end) except -2:
+        if at >= end:
+            return -1
+        _check(at, end - at, self.size)
+        if self._data[at] != 0x22:
+            return -1
+        at = self.text_end(at + 1, end)
+        return at if at < end and self._data[at] == 0x22 else -1
+
     cpdef int64_t number(self, Py_ssize_t at, Py_ssize_t end) except -2:
         cdef int64_t total = 0
         cdef int digit
-        self._check(at, end - at)
+        _check(at, end - at, self.size)
         if end == at or end - at > 18 or (self._data[at] == 48 and end - at > 1):
             return -1
         while at < end:
@@ -162,7 +227,7 @@ cdef class In:
         cdef const unsigned char* data = self._data
         cdef const unsigned char* found
         cdef Py_ssize_t name_end, value_end
-        self._check(at, end - at)
+        _check(at, end - at, self.size)
         while at < end:
             found = <const unsigned char*>memchr(data + at, 2, end - at)
             value_end = end if found is NULL else found - data
@@ -212,9 +277,9 @@ cdef class In:
         made = PyBytes_FromStringAndSize(NULL, places.size * size)
         target = <char*>made
         for row in range(places.size):
-            self._check(places._data[row], 0)
+            _check(places._data[row], 0, self.size)
             at = places._data[row] + shift
-            self._check(at, size)
+            _check(at, size, self.size)
             if size == 4:
                 narrow = <int32_t>_u32(self._data + at)
                 memcpy(target, &narrow, 4)
@@ -237,11 +302,11 @@ cdef class In:
             if begins._data[row] == -1:
                 missing += 1
                 continue
-            self._check(begins._data[row], 0)
-            self._check(ends._data[row], 0)
+            _check(begins._data[row], 0, self.size)
+            _check(ends._data[row], 0, self.size)
             at = begins._data[row] + begin_shift
             piece = ends._data[row] + end_shift - at
-            self._check(at, piece)
+            _check(at, piece, self.size)
             total += piece
             if total > INT32_MAX:
                 raise OverflowError("the pieces have more than 2 GiB")
@@ -281,19 +346,22 @@ cdef class Out:
 
     cdef unsigned char* _grow(self, Py_ssize_t more) except NULL:
         """Return where the next `more` bytes belong. They count as made."""
+        if self._views > 0 or more > self._room - self.size:
+            self._make_room(more)
+        self.size += more
+        return self._data + self.size - more
+
+    cdef int _make_room(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t room
         cdef unsigned char* data
         self._check_unviewed()
-        if more > self._room - self.size:
-            room = max(_FIRST_ROOM, self.size + more, 2 * self._room)
-            data = <unsigned char*>PyMem_RawRealloc(self._data, room)
-            if data is NULL:
-                raise MemoryError()
-            self._data = data
-            self._room = room
-        data = self._data + self.size
-        self.size += more
-        return data
+        room = max(_FIRST_ROOM, self.size + more, 2 * self._room)
+        data = <unsigned char*>PyMem_RawRealloc(self._data, room)
+        if data is NULL:
+            raise MemoryError()
+        self._data = data
+        self._room = room
+        return 0
 
     cpdef int u8(self, int64_t value) except -1:
         if value < 0 or value > 0xFF:
@@ -323,7 +391,7 @@ cdef class Out:
         return 0
 
     cpdef int copy(self, In source, Py_ssize_t at, Py_ssize_t end) except -1:
-        source._check(at, end - at)
+        _check(at, end - at, source.size)
         memcpy(self._grow(end - at), source._data + at, end - at)
         return 0
 
@@ -341,7 +409,7 @@ cdef class Out:
 
     cpdef int copy_hexadecimal(self, In source, Py_ssize_t at, Py_ssize_t end) except -1:
         cdef unsigned char* data
-        source._check(at, end - at)
+        _check(at, end - at, source.size)
         data = self._grow(2 * (end - at))
         while at < end:
             data[0] = <unsigned char>_HEXADECIMAL[source._data[at] >> 4]
@@ -351,8 +419,7 @@ cdef class Out:
         return 0
 
     cpdef unsigned int crc(self, Py_ssize_t at) except? 1:
-        if at < 0 or at > self.size:
-            raise IndexError("beyond the end of the bytes")
+        _check(at, 0, self.size)
         return _crc(self._data + at, self.size - at)
 
     cdef int _check_unviewed(self) except -1:
@@ -361,8 +428,7 @@ cdef class Out:
         return 0
 
     cpdef int put_i32(self, Py_ssize_t at, int64_t value) except -1:
-        if at < 0 or at > self.size - 4:
-            raise IndexError("beyond the end of the bytes")
+        _check(at, 4, self.size)
         if value < -0x80000000LL or value > 0x7FFFFFFFLL:
             raise OverflowError(f"{value} does not fit 32 bits")
         _put_u32(self._data + at, <unsigned int>(value & 0xFFFFFFFFLL))
@@ -378,19 +444,16 @@ cdef class Out:
         return 0
 
     cpdef int put(self, Py_ssize_t at, bytes content) except -1:
-        if at < 0 or len(content) > self.size - at:
-            raise IndexError("beyond the end of the bytes")
+        _check(at, len(content), self.size)
         memcpy(self._data + at, <const char*>content, len(content))
         return 0
 
     cpdef bytes piece(self, Py_ssize_t begin, Py_ssize_t end):
-        if begin < 0 or end < begin or end > self.size:
-            raise IndexError("beyond the end of the bytes")
+        _check(begin, end - begin, self.size)
         return self._data[begin:end] if end > begin else b""
 
     cpdef int i32_at(self, Py_ssize_t at) except? -1:
-        if at < 0 or at > self.size - 4:
-            raise IndexError("beyond the end of the bytes")
+        _check(at, 4, self.size)
         return <int>_u32(self._data + at)
 
     cpdef int decimal(self, int64_t value) except -1:
@@ -421,8 +484,7 @@ cdef class Out:
         return 0
 
     cpdef int cut(self, Py_ssize_t size) except -1:
-        if size < 0 or size > self.size:
-            raise IndexError("beyond the end of the bytes")
+        _check(0, size, self.size)
         self._check_unviewed()
         self.size = size
         if size == 0 and self._room > _KEPT_ROOM:
@@ -499,6 +561,12 @@ cdef class Longs:
 
     cpdef int append(self, int64_t value) except -1:
         return self._put(value)
+
+    cpdef int cut(self, Py_ssize_t size) except -1:
+        if size < 0 or size > self.size:
+            raise IndexError("beyond the end of the numbers")
+        self.size = size
+        return 0
 
     cpdef int64_t get(self, Py_ssize_t index) except? -1:
         if index < 0 or index >= self.size:

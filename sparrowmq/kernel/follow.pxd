@@ -5,7 +5,7 @@ from sparrowmq.kernel.batches cimport Scanner
 from sparrowmq.kernel.cursor cimport In
 from sparrowmq.kernel.log_tail cimport KeyHashes, NewEntries, QueueTail
 from sparrowmq.kernel.records cimport Record
-from sparrowmq.kernel.string_hash cimport ascii_hash, positive
+from sparrowmq.kernel.string_hash cimport positive
 
 cdef int PROPERTIES_SIZE_FIELD, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
 cdef int _PREPARED, _ROLLBACK, _TRANSACTION_BITS, _SEPARATOR

@@ -16,7 +16,7 @@ from sparrowmq.kernel.cursor import In
 from sparrowmq.kernel.log_tail import KeyHashes, NewEntries
 from sparrowmq.kernel.record_layout import PROPERTIES_SIZE_FIELD, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
 from sparrowmq.kernel.records import Record
-from sparrowmq.kernel.string_hash import ascii_hash, positive
+from sparrowmq.kernel.string_hash import positive
 
 # The bits of a system flag, as in message.SysFlag.
 _PREPARED, _ROLLBACK = 0x04, 0x0C
@@ -55,7 +55,7 @@ class Reader:
             if not topic.isascii():
                 return False
             self.topic = topic
-            self.topic_hash = ascii_hash(source, topic_at, topic_end) * 31 + _SEPARATOR
+            self.topic_hash = source.hash31(topic_at, topic_end, 0) * 31 + _SEPARATOR
         self.transaction = source.i32(at + SYS_FLAG_AT) & _TRANSACTION_BITS
         self.offset = record.offset()
         return self.offset >= 0 and self.scanner.is_plain(source, record.properties_at, record.end)
@@ -65,7 +65,7 @@ class Reader:
         if self.transaction != _ROLLBACK:
             source, scanner, stored_ms = self.source, self.scanner, self.record.store_timestamp_ms()
             if scanner.unique_at != 0:
-                key_hash = positive(ascii_hash(source, scanner.unique_at, scanner.unique_end, self.topic_hash))
+                key_hash = positive(source.hash31(scanner.unique_at, scanner.unique_end, self.topic_hash))
                 keys.add(key_hash, self.offset, stored_ms)
             keys.add_words(self.topic_hash, source, scanner.keys_at, scanner.keys_end, self.offset, stored_ms)
 

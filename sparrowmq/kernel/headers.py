@@ -9,11 +9,12 @@ not plain, and takes the long way.
 
 from __future__ import annotations
 
-from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.cursor import In, Longs, Out
 
+_MAX_BYTES = 0xFFFF
 _MAX_FIELDS = 32
-_PLACE_BYTES = 16  # of a field: begin and end of its name, begin and end of its value
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _BACKSLASH = 0x22, 0x2C, 0x3A, 0x7B, 0x7D, 0x5C
+_VALUE_BEHIND_NAME = 3  # behind its quote, a colon, and the quote of the value
 _ESCAPE = b"\\u000"
 _ESCAPE_BYTES = 6
 _NAME_END_DIGIT, _VALUE_END_DIGIT = 0x31, 0x32
@@ -23,43 +24,69 @@ _NEEDED = 1 | 2 | 16
 
 
 class Header:
-    """The header of one request. Its fields have the numbers from 0 on, in their order. `read` sets the attributes.
+    """The header of one request. `read` sets the first attributes, and `find_field` the others.
 
     Attributes:
         code, flag, opaque: its numbers.
         opaque_at, opaque_end: the place of the digits of `opaque`.
-        count: the number of its fields.
+        count: the number of its fields, which have the numbers from 0 on.
         escaped: the number of the field whose value has escapes; -1 without one.
+        name_at, name_end, value_at, value_end: the places of a field.
     """
 
-    __slots__ = ("_places", "code", "count", "escaped", "flag", "opaque", "opaque_at", "opaque_end")
+    __slots__ = (
+        "_begin",
+        "_places",
+        "code",
+        "count",
+        "escaped",
+        "flag",
+        "name_at",
+        "name_end",
+        "opaque",
+        "opaque_at",
+        "opaque_end",
+        "value_at",
+        "value_end",
+    )
 
     def __init__(self) -> None:
-        self.code = self.flag = self.opaque = self.opaque_at = self.opaque_end = self.count = 0
+        self.code = self.flag = self.opaque = self.opaque_at = self.opaque_end = self.count = self._begin = 0
+        self.name_at = self.name_end = self.value_at = self.value_end = 0
         self.escaped = -1
-        self._places = Out()
-        self._places.zeros(_MAX_FIELDS * _PLACE_BYTES)
+        self._places = Longs()  # of each field: where its name begins, and the sizes of name and value, 16 bits each
 
-    def name_at(self, field: int) -> int:
-        return self._places.i32_at(field * _PLACE_BYTES)
+    def find_field(self, number: int) -> None:
+        """Find the places of a field."""
+        place = self._places.get(number)
+        self.name_at = self._begin + (place >> 32)
+        self.name_end = self.name_at + (place >> 16 & 0xFFFF)
+        self.value_at = self.name_end + _VALUE_BEHIND_NAME
+        self.value_end = self.value_at + (place & 0xFFFF)
 
-    def name_end(self, field: int) -> int:
-        return self._places.i32_at(field * _PLACE_BYTES + 4)
-
-    def value_at(self, field: int) -> int:
-        return self._places.i32_at(field * _PLACE_BYTES + 8)
-
-    def value_end(self, field: int) -> int:
-        return self._places.i32_at(field * _PLACE_BYTES + 12)
+    def find_named(self, source: In, name: bytes) -> int:
+        """Find the places of the field with a name. Returns its number; -1 if there is none, or more than one."""
+        found = -1
+        for number in range(self.count):
+            self.find_field(number)
+            if self.name_end - self.name_at == len(name) and source.is_at(name, self.name_at):
+                if found >= 0:
+                    return -1
+                found = number
+        if found >= 0:
+            self.find_field(found)
+        return found
 
     def read(self, source: In, at: int, end: int) -> bool:
         """Read the header from `at` to `end`. Returns False if it is not plain."""
         self.count, self.escaped, self.flag = 0, -1, 0
+        self._begin = at
+        self._places.cut(0)
         members = 0
-        if at >= end or source.u8(at) != _OPEN:
+        if at >= end or end - at > _MAX_BYTES or source.u8(at) != _OPEN:
             return False
         while True:
-            name_end = _text_end(source, at + 1, end)
+            name_end = source.quoted_end(at + 1, end)
             if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
                 return False
             member = _member(source, at + 2, name_end)
@@ -69,9 +96,10 @@ class Header:
             at = self._value(source, member, name_end + 2, end)
             if at < 0 or at >= end:
                 return False
-            if source.u8(at) == _CLOSE:
+            byte = source.u8(at)
+            if byte == _CLOSE:
                 return at + 1 == end and members & _NEEDED == _NEEDED
-            if source.u8(at) != _COMMA:
+            if byte != _COMMA:
                 return False
 
     def _value(self, source: In, member: int, at: int, end: int) -> int:
@@ -79,7 +107,7 @@ class Header:
         if member == _FIELDS:
             return self._fields(source, at, end)
         if member in (_LANGUAGE, _SERIALIZER):
-            text_end = _text_end(source, at, end)
+            text_end = source.quoted_end(at, end)
             return -1 if text_end < 0 else text_end + 1
         if member == _REMARK:
             return at + 4 if end - at > 4 and source.is_at(b"null", at) else -1
@@ -102,30 +130,31 @@ class Header:
         if at >= end or source.u8(at) != _OPEN:
             return -1
         while self.count < _MAX_FIELDS:
-            name_end = _text_end(source, at + 1, end)
+            name_at = at + 2
+            name_end = source.quoted_end(at + 1, end)
             if name_end < 0 or end - name_end < 2 or source.u8(name_end + 1) != _COLON:
                 return -1
-            value_end = self._field_end(source, name_end + 2, end)
+            value_at = name_end + _VALUE_BEHIND_NAME
+            value_end = source.quoted_end(value_at - 1, end)
+            if value_end < 0:
+                value_end = self._escaped_end(source, value_at, end)
             if value_end < 0 or value_end + 1 >= end:
                 return -1
-            place = self.count * _PLACE_BYTES
-            self._places.put_i32(place, at + 2)
-            self._places.put_i32(place + 4, name_end)
-            self._places.put_i32(place + 8, name_end + 3)
-            self._places.put_i32(place + 12, value_end)
+            self._places.append(name_at - self._begin << 32 | name_end - name_at << 16 | value_end - value_at)
             self.count += 1
             at = value_end + 1
-            if source.u8(at) == _CLOSE:
+            byte = source.u8(at)
+            if byte == _CLOSE:
                 return at + 1
-            if source.u8(at) != _COMMA:
+            if byte != _COMMA:
                 return -1
         return -1
 
-    def _field_end(self, source: In, at: int, end: int) -> int:
-        """The end, at its other quote, of the value of the next field; -1 if it is not plain."""
-        if at >= end or source.u8(at) != _QUOTE:
+    def _escaped_end(self, source: In, at: int, end: int) -> int:
+        """The end, at its other quote, of the next field's value, which has escapes; -1 if it is not plain."""
+        if self.escaped >= 0 or at > end or source.u8(at - 1) != _QUOTE:
             return -1
-        at += 1
+        self.escaped = self.count
         while True:
             at = source.text_end(at, end)
             if at >= end or source.u8(at) == _QUOTE:
@@ -133,9 +162,8 @@ class Header:
             if source.u8(at) != _BACKSLASH or end - at < _ESCAPE_BYTES or not source.is_at(_ESCAPE, at):
                 return -1
             digit = source.u8(at + 5)
-            if (digit != _NAME_END_DIGIT and digit != _VALUE_END_DIGIT) or self.escaped not in (-1, self.count):
+            if digit != _NAME_END_DIGIT and digit != _VALUE_END_DIGIT:
                 return -1
-            self.escaped = self.count
             at += _ESCAPE_BYTES
 
     def copy_unescaped(self, out: Out, source: In, at: int, end: int) -> None:
@@ -147,14 +175,6 @@ class Header:
                 break
             out.u8(source.u8(escape_at + 5) - 0x30)
             at = escape_at + _ESCAPE_BYTES
-
-
-def _text_end(source: In, at: int, end: int) -> int:
-    """The end, at its other quote, of the text whose quote is at `at`; -1 if it is not plain."""
-    if at >= end or source.u8(at) != _QUOTE:
-        return -1
-    at = source.text_end(at + 1, end)
-    return at if at < end and source.u8(at) == _QUOTE else -1
 
 
 def _member(source: In, at: int, end: int) -> int:

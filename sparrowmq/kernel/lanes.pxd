@@ -8,7 +8,7 @@ from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls cimport PullLanes, PullTaker
 from sparrowmq.kernel.records cimport RecordWriter
 from sparrowmq.kernel.signing cimport Hmac
-from sparrowmq.kernel.string_hash cimport ascii_hash, positive
+from sparrowmq.kernel.string_hash cimport positive
 
 cdef int PLACE_BYTES, TERM_BYTES, _SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY, _TRANSACTION_BITS, _SENDER_BITS, _COMMA
 cdef int _ACCESS_KEY, _ONS_CHANNEL, _TOKEN, _SIGNATURE, _SIGNED_FIELDS, _FIRST_LETTER
@@ -28,12 +28,10 @@ cdef class SendHeader:
     cdef Out _places
     cdef bint is_batch, is_one_way
 
-    @cython.locals(fields=int, field=int, index=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(fields=int, field=int, number=Py_ssize_t)
     cdef bint read(self, Header header, In source) except -1
-    @cython.locals(field=int)
-    cdef int _forget_places(self, int fields) except -1
-    @cython.locals(field=int, end=int)
-    cdef int write_signed(self, Out out, In source, In properties) except -1
+    @cython.locals(places=Out, field=int, number=Py_ssize_t, end=int)
+    cdef int write_signed(self, Out out, Header header, In source, In properties) except -1
     @cython.locals(is_true=bint, number=int64_t)
     cdef bint _is_field_plain(self, In source, int field, Py_ssize_t at, Py_ssize_t end) except -1
 

@@ -20,7 +20,7 @@ from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls import PULL_CODE, PullLanes, PullTaker
 from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.kernel.signing import Hmac
-from sparrowmq.kernel.string_hash import ascii_hash, positive
+from sparrowmq.kernel.string_hash import positive
 
 SEND_CODE, SEND_BATCH_CODE = 310, 320
 _SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, PULL_CODE
@@ -81,8 +81,7 @@ class SendHeader:
         self.properties_at = self.properties_end = self.topic_at = self.topic_end = 0
         self.access_key_at = self.access_key_end = self.signature_at = self.signature_end = 0
         self._places = Out()  # of the values, in the order of their names, in which they are signed
-        for _ in range(_SIGNED_FIELDS):
-            self._places.i64(0)
+        self._places.zeros(_SIGNED_FIELDS * 8)
         self.is_batch = self.is_one_way = False
 
     def read(self, header: Header, source: In) -> bool:
@@ -93,34 +92,33 @@ class SendHeader:
         self.is_batch = header.code == _SEND_BATCH_CODE
         self.properties_at = self.properties_end = self.access_key_end = self.signature_end = 0
         fields = 0
-        for index in range(header.count):
-            field = _field(source, header.name_at(index), header.name_end(index))
-            if field < 0 or fields >> field & 1 or (field != _PROPERTIES and index == header.escaped):
+        for number in range(header.count):
+            header.find_field(number)
+            field = _field(source, header.name_at, header.name_end)
+            if field < 0 or fields >> field & 1 or (field != _PROPERTIES and number == header.escaped):
                 return False
             fields |= 1 << field
-            at, end = header.value_at(index), header.value_end(index)
-            if not self._is_field_plain(source, field, at, end):
+            if not self._is_field_plain(source, field, header.value_at, header.value_end):
                 return False
-            if field != _SIGNATURE:
-                self._places.put_i32(field * 8, at)
-                self._places.put_i32(field * 8 + 4, end)
-        self._forget_places(fields)
         return fields & _NEEDED_FIELDS == _NEEDED_FIELDS
 
-    def _forget_places(self, fields: int) -> None:
-        """Forget the places of fields that are not among these."""
-        for field in range(_SIGNED_FIELDS):
-            if not fields >> field & 1:
-                self._places.put_i32(field * 8 + 4, 0)
-
-    def write_signed(self, out: Out, source: In, properties: In) -> None:
+    def write_signed(self, out: Out, header: Header, source: In, properties: In) -> None:
         """Write the values of all fields but the signature, in the order of their names."""
+        places = self._places
         for field in range(_SIGNED_FIELDS):
-            end = self._places.i32_at(field * 8 + 4)
+            places.put_i32(field * 8 + 4, 0)
+        for number in range(header.count):
+            header.find_field(number)
+            field = _field(source, header.name_at, header.name_end)
+            if field < _SIGNED_FIELDS:
+                places.put_i32(field * 8, header.value_at)
+                places.put_i32(field * 8 + 4, header.value_end)
+        for field in range(_SIGNED_FIELDS):
+            end = places.i32_at(field * 8 + 4)
             if field == _PROPERTIES:
                 out.copy(properties, 1, properties.size)
             elif end > 0:
-                out.copy(source, self._places.i32_at(field * 8), end)
+                out.copy(source, places.i32_at(field * 8), end)
 
     def _is_field_plain(self, source: In, field: int, at: int, end: int) -> bool:
         if field in (_GROUP, _DEFAULT_TOPIC, _BROKER, _ONS_CHANNEL, _TOKEN):
@@ -180,7 +178,7 @@ class SendLane:
     def __init__(self, topic: bytes, queue_count: int) -> None:
         self.topic = topic
         name = In(topic + b"#")
-        self.topic_hash = ascii_hash(name, 0, name.size)  # of the keys in the index
+        self.topic_hash = name.hash31(0, name.size, 0)  # of the keys in the index
         self.queues: list[QueueTail | None] = [None] * queue_count
 
 
@@ -423,7 +421,7 @@ class Lanes:
         if key is None:
             return False
         out.cut(0)
-        header.write_signed(out, source, self._message.properties)
+        header.write_signed(out, self.header, source, self._message.properties)
         out.copy(source, body_at, end)
         return key.has_signed(out.content(), source.slice(header.signature_at, header.signature_end))
 
@@ -493,7 +491,7 @@ class Lanes:
     def _add_keys(self, lane: SendLane, properties: In, offset: int) -> None:
         scanner, keys, now_ms = self._scanner, self._entries.keys, self._log.now_ms
         if scanner.unique_at:
-            key_hash = ascii_hash(properties, scanner.unique_at, scanner.unique_end, lane.topic_hash)
+            key_hash = properties.hash31(scanner.unique_at, scanner.unique_end, lane.topic_hash)
             keys.add(positive(key_hash), offset, now_ms)
         if scanner.keys_at:
             keys.add_words(lane.topic_hash, properties, scanner.keys_at, scanner.keys_end, offset, now_ms)

@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
-from sparrowmq.kernel.string_hash cimport ascii_hash, positive
+from sparrowmq.kernel.string_hash cimport positive
 
 cdef int KEY_BYTES, _SPACE
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.index_layout import KEY_BYTES
-from sparrowmq.kernel.string_hash import ascii_hash, positive
+from sparrowmq.kernel.string_hash import positive
 
 _SPACE = 0x20
 
@@ -102,7 +102,7 @@ class KeyHashes:
             word_at = at
             while at < end and not is_space(source.u8(at)):
                 at += 1
-            self.add(positive(ascii_hash(source, word_at, at, topic_hash)), offset, stored_ms)
+            self.add(positive(source.hash31(word_at, at, topic_hash)), offset, stored_ms)
 
 
 class NewEntries:

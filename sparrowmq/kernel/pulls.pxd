@@ -56,17 +56,14 @@ cdef class PullLanes:
     @cython.locals(lane=PullLane)
     cpdef close(self)
     @cython.locals(
-        queue_field=Py_ssize_t, commit_field=Py_ssize_t, queue_offset=int64_t, commit_offset=int64_t, shape=bytes,
+        commit_field=Py_ssize_t, commit_at=Py_ssize_t, commit_end=Py_ssize_t, queue_field=Py_ssize_t,
+        queue_offset=int64_t, commit_offset=int64_t, shape=bytes, lane=PullLane,
     )
     cpdef Pull find(self, Header header, In source, Py_ssize_t at, Py_ssize_t end)
-    @cython.locals(out=Out, is_opaque_first=bint)
+    @cython.locals(out=Out, queue_at=Py_ssize_t, queue_end=Py_ssize_t)
     cdef bytes _shape_of(
-        self, Header header, In source, Py_ssize_t at, Py_ssize_t end, Py_ssize_t first, Py_ssize_t second
+        self, Header header, In source, Py_ssize_t at, Py_ssize_t end, Py_ssize_t commit_at, Py_ssize_t commit_end
     )
-
-
-@cython.locals(found=Py_ssize_t, field=Py_ssize_t)
-cdef Py_ssize_t _field_named(Header header, In source, bytes name) except -2
 
 
 @cython.final

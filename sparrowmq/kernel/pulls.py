@@ -225,17 +225,16 @@ class PullLanes:
         """The pull with the plain header from `at` to `end`; None if it needs the long way."""
         if not self.is_open or end - at > _MAX_SHAPE_BYTES:
             return None
-        queue_field, commit_field = (
-            _field_named(header, source, _QUEUE_OFFSET),
-            _field_named(header, source, _COMMIT_OFFSET),
-        )
+        commit_field = header.find_named(source, _COMMIT_OFFSET)
+        commit_at, commit_end = header.value_at, header.value_end
+        queue_field = header.find_named(source, _QUEUE_OFFSET)
         if queue_field < 0 or commit_field < 0:
             return None
-        queue_offset = source.number(header.value_at(queue_field), header.value_end(queue_field))
-        commit_offset = source.number(header.value_at(commit_field), header.value_end(commit_field))
+        queue_offset = source.number(header.value_at, header.value_end)
+        commit_offset = source.number(commit_at, commit_end)
         if queue_offset < 0 or commit_offset < 0:
             return None
-        shape = self._shape_of(header, source, at, end, min(queue_field, commit_field), max(queue_field, commit_field))
+        shape = self._shape_of(header, source, at, end, commit_at, commit_end)
         lane = self._by_shape.get(shape)
         if lane is not None:
             return Pull(lane, header.opaque, queue_offset, commit_offset, source, at, end)
@@ -243,32 +242,26 @@ class PullLanes:
             self.unknown[shape] = source.slice(at, end)
         return None
 
-    def _shape_of(self, header: Header, source: In, at: int, end: int, first: int, second: int) -> bytes:
-        """The bytes of a header without its opaque and the values of these two fields."""
-        out, is_opaque_first = self._shape, header.opaque_at < header.name_at(first)
+    def _shape_of(self, header: Header, source: In, at: int, end: int, commit_at: int, commit_end: int) -> bytes:
+        """The bytes of a header without its three numbers, of which the header has the place of `queueOffset`."""
+        out, queue_at, queue_end = self._shape, header.value_at, header.value_end
         out.cut(0)
-        if is_opaque_first:
+        if header.opaque_at < queue_at:  # and so before all fields
             out.copy(source, at, header.opaque_at)
             at = header.opaque_end
-        out.copy(source, at, header.value_at(first))
-        out.copy(source, header.value_end(first), header.value_at(second))
-        at = header.value_end(second)
-        if not is_opaque_first:
+        if commit_at < queue_at:
+            out.copy(source, at, commit_at)
+            at = commit_end
+        out.copy(source, at, queue_at)
+        at = queue_end
+        if commit_at > queue_at:
+            out.copy(source, at, commit_at)
+            at = commit_end
+        if header.opaque_at > queue_at:
             out.copy(source, at, header.opaque_at)
             at = header.opaque_end
         out.copy(source, at, end)
         return out.content()
-
-
-def _field_named(header: Header, source: In, name: bytes) -> int:
-    """The number of the field with this name; -1 if there is none, or more than one."""
-    found = -1
-    for field in range(header.count):
-        if header.name_end(field) - header.name_at(field) == len(name) and source.is_at(name, header.name_at(field)):
-            if found >= 0:
-                return -1
-            found = field
-    return found
 
 
 class PullTaker:

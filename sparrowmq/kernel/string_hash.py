@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sparrowmq.kernel.cursor import In
-
 # Names with a type: Cython makes a Python object of a number that has no place in an int of C, at each use.
 _BITS, _SIGN = 0xFFFFFFFF, 0x80000000
 
@@ -18,17 +16,6 @@ def string_hash(text: str) -> int:
             total = total * 31 + 0xD800 + (unit >> 10) & _BITS
             unit = 0xDC00 + (unit & 0x3FF)
         total = total * 31 + unit & _BITS
-    return (total + _SIGN & _BITS) - _SIGN
-
-
-def ascii_hash(source: In, begin: int, end: int, start: int = 0) -> int:
-    """The `string_hash` of the ASCII text from `begin` to `end`; `start` is that of a text before it. Raises:
-    IndexError.
-    """
-    total, at = start & _BITS, begin
-    while at < end:
-        total = total * 31 + source.u8(at) & _BITS
-        at += 1
     return (total + _SIGN & _BITS) - _SIGN
 
 

@@ -357,11 +357,12 @@ def header_block(random: Random) -> bytes:
 
 
 def hash_case(random: Random) -> str:
-    """The hash of a text, and of a part of bytes that may be beyond their end."""
+    """The hash of a text; and hash, search and kind of bytes in a part that may be beyond their end."""
     text = "".join(chr(random.choice((random.randrange(0x80), random.randrange(0x110000)))) for _ in range(9))
     begin, end = random.randint(-1, 12), random.randint(0, 12)
-    part = partial(string_hash.ascii_hash, cursor.In(random.randbytes(9)), begin, end)
-    return f"{string_hash.string_hash(text)} {outcome(part)}"
+    source = cursor.In(random.randbytes(9))
+    steps = source.is_ascii, partial(source.find, source.u8(4)), lambda at, to: source.hash31(at, to, begin << 30)
+    return f"{string_hash.string_hash(text)} {[outcome(partial(step, begin, end)) for step in steps]}"
 
 
 KINDS = {"/u": UNARY, "/s": STREAMING, "/q": SILENT}
@@ -495,7 +496,9 @@ def pull_case(random: Random) -> str:
     texts += [is_plain, plain.code, plain.flag, plain.count, plain.escaped]
     if is_plain is not True:
         return str(texts)
-    texts += [[each(field) for field in range(plain.count)] for each in (plain.name_at, plain.value_end)]
+    for number in range(plain.count):
+        plain.find_field(number)
+        texts += [plain.name_at, plain.name_end, plain.value_at, plain.value_end]
     texts.append(outcome(lambda: lanes.find(plain, source, begin, end) is None))
     codes = random.choice([None, frozenset({1, 2})])
     lane = pulls.PullLane(random.choice([1, 5, 32]), random.choice([0, 300, 5000]), 32, codes)

@@ -14,7 +14,7 @@ NUMBERS = st.integers(0, 10**18 - 1)
 GAP = 0x7FFFFFFF
 
 
-def head(offset: Any, commit: Any, opaque: Any, **others: Any) -> bytes:
+def head(offset: Any, commit: Any, opaque: Any, others: dict[str, str] | None = None) -> bytes:
     fields = {"topic": "orders", "queueOffset": offset, "subscription": "a || b", "commitOffset": commit}
     return json.dumps({"code": 11, "extFields": fields | others, "opaque": opaque}, separators=(",", ":")).encode()
 
@@ -48,7 +48,7 @@ def test_pulls_that_differ_in_their_numbers_take_one_lane(first, second):
 
 @given(st.text(max_size=5), st.text(max_size=5))
 def test_a_pull_that_differs_in_anything_else_takes_another(topic, name):
-    first, second = head("1", "2", 3), head("1", "2", 3, topic=topic, **{name: "x"})
+    first, second = head("1", "2", 3), head("1", "2", 3, {"topic": topic, name: "x"})
     lanes = lanes_for(first, everything())
     assert (find(lanes, second) is not None) == (first == second)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.kernel.cursor import In
-from sparrowmq.kernel.string_hash import ascii_hash, string_hash
+from sparrowmq.kernel.string_hash import string_hash
 
 # The values that java.lang.String.hashCode gives.
 JAVA_HASHES = [
@@ -41,9 +41,9 @@ def test_the_hash_runs_over_utf16_units_of_any_length(text: str) -> None:
 
 @given(st.text(st.characters(max_codepoint=0x7F)))
 def test_the_hash_of_ascii_in_bytes_is_that_of_the_text(text: str) -> None:
-    assert ascii_hash(In(b"#" + text.encode() + b"#"), 1, 1 + len(text)) == string_hash(text)
+    assert In(b"#" + text.encode() + b"#").hash31(1, 1 + len(text), 0) == string_hash(text)
 
 
 def test_no_byte_beyond_the_end_is_read() -> None:
     with pytest.raises(IndexError):
-        ascii_hash(In(b"Tag"), 0, 4)
+        In(b"Tag").hash31(0, 4, 0)
