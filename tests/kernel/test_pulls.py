@@ -16,7 +16,9 @@ GAP = 0x7FFFFFFF
 
 def head(offset: Any, commit: Any, opaque: Any, others: dict[str, str] | None = None) -> bytes:
     fields = {"topic": "orders", "queueOffset": offset, "subscription": "a || b", "commitOffset": commit}
-    return json.dumps({"code": 11, "extFields": fields | others, "opaque": opaque}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"code": 11, "extFields": fields | (others or {}), "opaque": opaque}, separators=(",", ":")
+    ).encode()
 
 
 def find(lanes: PullLanes, raw: bytes) -> Pull | None:
