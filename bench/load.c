@@ -1,15 +1,16 @@
 /* A load generator for RocketMQ brokers that takes less of the machine than any broker it measures.
  *
  *   load send --port P --topic T [--queues 4] [--body 128] [--window 64] [--connections 1] --count N [--warmup W]
- *             [--access-key A --secret-key S] [--tls 1]
+ *             [--batch 1] [--access-key A --secret-key S] [--tls 1]
  *   load pull --port P --topic T [--queues 4] [--window 4] [--connections 1] --count N [--warmup W]
- *   load transact ... as send, without keys
+ *   load transact ... as send, without keys and batches
  *
  * One thread, epoll. Each connection keeps `window` requests in flight; a request belongs to a slot, whose number is
  * its opaque, and the reply to a slot sends its next request. So latency is measured at the chosen window, and the
  * rate is what the broker gives (a closed loop). `send` writes SEND_MESSAGE_V2 (310) frames as the Java client 4.9.8
  * does, built once per slot and patched (and signed anew, with keys; what is signed leaves every 8 KB, so that the broker need not wait for the last); `pull` asks for 32 messages a time (PULL_MESSAGE, 11), goes round the queues
- * from offset 0 to their ends and over again, and walks each body record by record. `transact` sends half messages; a
+ * from offset 0 to their ends and over again, and walks each body record by record. With --batch N a request is a SEND_BATCH_MESSAGE
+ * (320) of N messages, and latency that of the batch. `transact` sends half messages; a
  * slot whose half message is answered commits it (END_TRANSACTION, 37), and has done one transaction when that is
  * answered too, so a latency is that of both requests.
  *
@@ -38,13 +39,14 @@
 #include <openssl/ssl.h>
 #endif
 
-enum { BATCH = 32, MAX_QUEUES = 10, HEAD_ROOM = 1024, STALL_MS = 20000, SUB_BITS = 5, SIGNED_AT_ONCE = 8192 };
+enum { BATCH_ROOM = 160, PULLED = 32, MAX_QUEUES = 10, HEAD_ROOM = 1024, STALL_MS = 20000, SUB_BITS = 5, SIGNED_AT_ONCE = 8192 };
 
 typedef struct {
     char *frame;        /* send: the ready request, patched before each use */
     size_t size;
     char *queue_digit;  /* where in the frame the queue and the unique id stand */
     char *unique_digits;
+    size_t message_size; /* of a message in a batch */
     char *signature;    /* with keys: where it stands, and what is signed, patched in the same two places */
     unsigned char *content, *content_queue, *content_unique;
     size_t content_size;
@@ -65,7 +67,7 @@ typedef struct {
 } Connection;
 
 static const char *host = "127.0.0.1", *topic = "bench", *access_key, *secret_key;
-static int pulls, transacts, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller, encrypts;
+static int pulls, transacts, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller, encrypts, batch = 1;
 static uint64_t count = 1000000, warmup, seconds;
 
 static Connection *connections;
@@ -250,22 +252,52 @@ static void build_content(Slot *slot, const char *born, const char *unique_id) {
 
 #define IS_HALF "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench-producer\\u0002"
 
+static size_t request_room(void) {
+    return HEAD_ROOM + strlen(topic) + (size_t)batch * (BATCH_ROOM + (size_t)body_size);
+}
+
+/* The messages of a batch: size, magic, CRC, flag, body size; body; size of the properties; properties. */
+static size_t build_batch(Slot *slot, char *at, const char *unique_id) {
+    char *begin = at, properties[BATCH_ROOM];
+    int size = snprintf(properties, sizeof properties, "UNIQ_KEY\001%s\002WAIT\001true\002TAGS\001TagA\002", unique_id);
+    slot->message_size = 22 + (size_t)body_size + (size_t)size;
+    for (int i = 0; i < batch; i++) {
+        put_u32(at, (uint32_t)slot->message_size);
+        memset(at + 4, 0, 12);
+        put_u32(at + 16, (uint32_t)body_size);
+        memset(at + 20, 'x', (size_t)body_size);
+        at += 20 + body_size;
+        *at++ = (char)(size >> 8);
+        *at++ = (char)size;
+        memcpy(at, properties, (size_t)size);
+        at += size;
+    }
+    slot->unique_digits = strchr(begin + 20 + body_size + 2, '#') - 11;
+    return (size_t)(at - begin);
+}
+
 static void build_send(Slot *slot, int opaque) {
-    size_t capacity = HEAD_ROOM + strlen(topic) + (size_t)body_size;
+    size_t capacity = request_room();
     char *frame = slot->frame = malloc(capacity);
-    char born[24], unique_id[40], keys[200] = "";
+    char born[24], unique_id[40], keys[200] = "", properties[200];
     snprintf(born, sizeof born, "%lld", (long long)time(NULL) * 1000);
     snprintf(unique_id, sizeof unique_id, "7F0000010000%04X000000000000000#", (unsigned)getpid() & 0xffff);
+    snprintf(properties, sizeof properties, "%sUNIQ_KEY\\u0001%s\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA",
+        transacts ? IS_HALF : "", unique_id);
     if (access_key) snprintf(keys, sizeof keys, "\"AccessKey\":\"%s\",\"Signature\":\"%028d\",", access_key, 0);
     int size = snprintf(frame + 8, capacity - 8,
-        "{\"code\":310,\"extFields\":{%s\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"%d\","
-        "\"g\":\"%s\",\"h\":\"0\",\"i\":\"%sUNIQ_KEY\\u0001%s\\u0002WAIT\\u0001true\\u0002"
-        "TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
+        "{\"code\":%d,\"extFields\":{%s\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"%d\","
+        "\"g\":\"%s\",\"h\":\"0\",\"i\":\"%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
         "\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-        keys, topic, transacts ? 4 : 0, born, transacts ? IS_HALF : "", unique_id, opaque);
+        batch > 1 ? 320 : 310, keys, topic, transacts ? 4 : 0, born, batch > 1 ? "WAIT\\u0001true" : properties,
+        batch > 1 ? "true" : "false", opaque);
+    slot->queue_digit = strstr(frame + 8, "\"e\":\"") + 5;
+    if (batch > 1) {
+        slot->size = close_frame(frame, (size_t)size, build_batch(slot, frame + 8 + size, unique_id));
+        return;
+    }
     memset(frame + 8 + size, 'x', (size_t)body_size);
     slot->size = close_frame(frame, (size_t)size, (size_t)body_size);
-    slot->queue_digit = strstr(frame + 8, "\"e\":\"") + 5;
     slot->unique_digits = strchr(frame + 8, '#') - 11;
     if (access_key) {
         slot->signature = strstr(frame + 8, "Signature") + 12;
@@ -276,9 +308,12 @@ static void build_send(Slot *slot, int opaque) {
 /* Unique ids are what the Java client makes: fixed digits, then a counter. */
 static void patch_send(Slot *slot) {
     static int queue;
-    uint64_t number = ++unique;
-    for (char *digit = slot->unique_digits + 11; digit >= slot->unique_digits; digit--, number >>= 4)
-        *digit = "0123456789ABCDEF"[number & 15];
+    for (int i = 0; i < batch; i++) {
+        char *digits = slot->unique_digits + (size_t)i * slot->message_size;
+        uint64_t number = ++unique;
+        for (char *digit = digits + 11; digit >= digits; digit--, number >>= 4)
+            *digit = "0123456789ABCDEF"[number & 15];
+    }
     *slot->queue_digit = (char)('0' + queue);
     if (access_key) {
         memcpy(slot->content_unique, slot->unique_digits, 12);
@@ -294,7 +329,7 @@ static size_t build_pull(char *frame, int opaque, int queue, uint64_t offset) {
         "\"commitOffset\":\"0\",\"topic\":\"%s\",\"queueOffset\":\"%llu\",\"expressionType\":\"TAG\",\"subscription\":\"*\","
         "\"subVersion\":\"0\",\"consumerGroup\":\"bench-consumer\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%d,"
         "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-        queue, BATCH, topic, (unsigned long long)offset, opaque);
+        queue, PULLED, topic, (unsigned long long)offset, opaque);
     return close_frame(frame, (size_t)size, 0);
 }
 
@@ -303,7 +338,7 @@ static size_t next_pull(char *frame, int opaque) {
     int queue = turn;
     turn = turn + 1 == queues ? 0 : turn + 1;
     uint64_t offset = next_offset[queue];
-    next_offset[queue] = offset + 2 * BATCH > end_offset[queue] ? 0 : offset + BATCH;
+    next_offset[queue] = offset + 2 * PULLED > end_offset[queue] ? 0 : offset + PULLED;
     return build_pull(frame, opaque, queue, offset);
 }
 
@@ -336,7 +371,7 @@ static void issue(Connection *c, int index) {
         patch_send(slot);
         memcpy(c->out + c->out_end, slot->frame, slot->size);
         c->out_end += slot->size;
-        issued++;
+        issued += (uint64_t)batch;
     }
     slot->sent_ns = now_ns();
 }
@@ -364,7 +399,8 @@ static uint64_t count_records(const char *body, size_t size) {
 }
 
 static void note_error(const char *header, size_t size) {
-    if (!errors++ && !*first_error) snprintf(first_error, sizeof first_error, "%.*s", (int)size, header);
+    errors += (uint64_t)batch;
+    if (!*first_error) snprintf(first_error, sizeof first_error, "%.*s", (int)size, header);
 }
 
 /* Whether a reply says that a half message is stored, and where: the msgId ends in 16 hex digits of its offset. */
@@ -393,10 +429,10 @@ static void take_reply(Connection *c, const char *frame, uint64_t now) {
     c->slots[index].is_half = 0;
     if (is_refused) {
         note_error(header, header_size);
-        done += pulls ? 0 : 1;
+        done += pulls ? 0 : (uint64_t)batch;
         if (errors > 1000 && errors > done / 10) fail("too many errors; the first: %s", first_error);
     } else {
-        done += pulls ? count_records(header + header_size, total - 8 - header_size) : 1;
+        done += pulls ? count_records(header + header_size, total - 8 - header_size) : (uint64_t)batch;
     }
     uint64_t taken = now - c->slots[index].sent_ns;
     histogram[bucket(taken)]++;
@@ -498,7 +534,7 @@ static void learn_ends(Connection *c) {
         }
         size_t header_size = get_u32(reply + 4) & 0xffffff;
         long end = NUMBER_AFTER(reply + 8, header_size, "maxOffset");
-        if (end < BATCH) fail("queue %d of %s holds too little: %.*s", queue, topic, (int)header_size, reply + 8);
+        if (end < PULLED) fail("queue %d of %s holds too little: %.*s", queue, topic, (int)header_size, reply + 8);
         end_offset[queue] = (uint64_t)end;
     }
 }
@@ -516,7 +552,7 @@ static void open_connection(Connection *c) {
     c->slots = calloc((size_t)window, sizeof *c->slots);
     c->in_capacity = 1 << 20;
     c->in = malloc(c->in_capacity);
-    c->out_capacity = (size_t)window * (2 * HEAD_ROOM + strlen(topic) + (size_t)body_size);
+    c->out_capacity = (size_t)window * (HEAD_ROOM + request_room());
     c->out = malloc(c->out_capacity);
     for (int i = 0; !pulls && i < window; i++) build_send(&c->slots[i], (int)(c - connections) * window + i);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -532,7 +568,7 @@ static void parse(int argc, char **argv) {
         {"--access-key", 0, 0, &access_key}, {"--secret-key", 0, 0, &secret_key},
         {"--host", 0, 0, &host}, {"--topic", 0, 0, &topic}, {"--port", &port, 0, 0}, {"--queues", &queues, 0, 0},
         {"--body", &body_size, 0, 0}, {"--window", &window, 0, 0}, {"--connections", &connection_count, 0, 0},
-        {"--pid", &pid, 0, 0}, {"--tls", &encrypts, 0, 0}, {"--count", 0, &count, 0}, {"--warmup", 0, &warmup, 0}, {"--seconds", 0, &seconds, 0}};
+        {"--pid", &pid, 0, 0}, {"--tls", &encrypts, 0, 0}, {"--batch", &batch, 0, 0}, {"--count", 0, &count, 0}, {"--warmup", 0, &warmup, 0}, {"--seconds", 0, &seconds, 0}};
     for (int i = 2; i < argc; i += 2) {
         size_t o = 0, all = sizeof options / sizeof *options;
         while (o < all && strcmp(argv[i], options[o].name)) o++;
@@ -543,6 +579,7 @@ static void parse(int argc, char **argv) {
     }
     if (!access_key != !secret_key) fail("--access-key and --secret-key go together");
     if (transacts && secret_key) fail("transact cannot sign");
+    if (batch > 1 && (pulls || transacts || secret_key)) fail("--batch is for send, without keys");
     if (secret_key) learn_key();
     if (queues < 1 || queues > MAX_QUEUES) fail("--queues is 1 to %d", MAX_QUEUES);
     if (port < 1 || window < 1 || connection_count < 1 || body_size < 0) fail("--port, --window and --connections are above 0");

@@ -28,11 +28,12 @@ def python_load(
     warmup: int = 0,
     pid: int = 0,
     connections: int = 1,
+    batch: int = 1,
     **_ignored: int | str,
 ) -> dict[str, Any]:
     """What load.c does, with its options and figures, on one connection. Raises: OSError, RuntimeError."""
-    if connections != 1 or mode == "transact":
-        raise RuntimeError("many connections and transactions need the generator in C, and so a C compiler")
+    if connections != 1 or batch != 1 or mode == "transact":
+        raise RuntimeError("many connections, batches and transactions need the generator in C, and so a C compiler")
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask = _sends(topic, queues, body) if mode == "send" else _pulls(wire, topic, queues)

@@ -13,6 +13,9 @@ import pytest
 from bench import load
 from bench.load import LoadFailed, build, run_load
 from bench.python_load import python_load
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 
 RECORD = struct.pack(">I", 100) + b"r" * 96
 NO_COMPILER = pytest.mark.skipif(build() is None, reason="no C compiler, or not Linux")
@@ -64,6 +67,12 @@ class Answers:
             if "TRAN_MSG\x01true\x02" in fields["i"]:
                 self.halves.append(place)
             reply_fields = {"msgId": f"7F00000100002A9F{place[0]:016X}", "queueOffset": str(place[1])}
+        elif header["code"] == 320:
+            sent = batch.entries(Entry("bench", 0, b"", Properties(fields["i"]), 0, bytes(8)), body, batch.places(body))
+            self.queues[fields["e"]] += len(sent)
+            self.keys |= {message.properties.unique_key for message in sent}
+            self.bodies |= {(len(sent), len(message.body)) for message in sent}
+            assert fields["m"] == "true" and all(message.properties.get("TAGS") == "TagA" for message in sent)
         elif header["code"] == 37:
             assert (fields["commitOrRollback"], fields["producerGroup"]) == ("8", "bench-producer")
             self.commits.append((int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])))
@@ -146,3 +155,10 @@ def test_an_unknown_option_is_named():
 def test_without_a_compiler_python_does_it(monkeypatch, answers):
     monkeypatch.setattr(load, "build", lambda: None)
     assert run_load("send", answers.port, topic="T", window=1, count=5)["generator"] == "python"
+
+
+@NO_COMPILER
+def test_batches_have_so_many_messages_with_a_unique_key_each(answers):
+    figures = run_load("send", answers.port, batch=5, queues=2, window=3, body=9, count=1000)
+    assert answers.bodies == {(5, 9)} and set(answers.queues) == {"0", "1"}
+    assert len(answers.keys) == sum(answers.queues.values()) >= figures["messages"] >= 1000
