@@ -140,11 +140,8 @@ class Admin:
         address = await on_brokers.address_of(self._servers, broker)
         await change_broker_settings(self._servers, address, changes)
 
-    async def behind(self, broker: str) -> dict[str, int]:
-        """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
-        return await on_brokers.lag_by_group(self._servers, await on_brokers.address_of(self._servers, broker))
-
     standings = operation(on_brokers.standings)
+    behind = operation(on_brokers.lag_by_group)
     drain = operation(on_brokers.drain)
     undrain = operation(on_brokers.undrain)
     forget_broker = operation(on_brokers.forget_broker)

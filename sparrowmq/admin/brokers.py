@@ -278,8 +278,9 @@ async def user_topics(servers: Servers, address: str) -> dict[str, TopicConfig]:
     }
 
 
-async def lag_by_group(servers: Servers, address: str) -> dict[str, int]:
-    """Return, by group, the messages at a broker that it has still to consume. Those that expired are left out."""
+async def lag_by_group(servers: Servers, broker: str) -> dict[str, int]:
+    """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
+    address = await address_of(servers, broker)
     stats = await catalogue.progress_of_all_groups(servers, address)
     progress = {
         group: [row for each in topics for row in each.offset_table.items()]

@@ -218,13 +218,14 @@ async def change_group(
     masters = await servers.masters(cluster)
     configs = await _existing(servers, name, masters)
     any_config = next(iter(configs.values()))
-
-    async def change_at(broker: str, address: str) -> None:
-        await catalogue.put_group(
-            servers, address, msgspec.structs.replace(configs.get(broker, any_config), **new_values)
-        )
-
-    return await servers.change(f"changing group {name}", masters, change_at)
+    changed_configs = {
+        broker: msgspec.structs.replace(configs.get(broker, any_config), **new_values) for broker in masters
+    }
+    return await servers.change(
+        f"changing group {name}",
+        masters,
+        lambda broker, address: catalogue.put_group(servers, address, changed_configs[broker]),
+    )
 
 
 def _check_counts(config: Mapping[str, object]) -> None:

@@ -153,11 +153,12 @@ def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> 
     """Delete ACCOUNT: brokers refuse its requests from then on."""
     if not yes:
         confirm(f"delete account {account}? Brokers refuse its requests from then on")
-
-    async def remove(servers: Servers, place: Place) -> None:
-        await delete_account(servers, place[1], account)
-
-    _change_each(cluster, broker, remove, f"deleted account {account}")
+    _change_each(
+        cluster,
+        broker,
+        lambda servers, place: delete_account(servers, place[1], account),
+        f"deleted account {account}",
+    )
 
 
 @verb(acl)
@@ -174,11 +175,12 @@ def white(cluster: str | None, broker: str | None, addresses: tuple[str, ...], y
     patterns = " ".join(addresses)
     if not yes:
         confirm(f"clients from {patterns} may do everything without signing; go on?")
-
-    async def put(servers: Servers, place: Place) -> None:
-        await set_white_addresses(servers, place[1], ",".join(addresses))
-
-    _change_each(cluster, broker, put, f"set the addresses {patterns}")
+    _change_each(
+        cluster,
+        broker,
+        lambda servers, place: set_white_addresses(servers, place[1], ",".join(addresses)),
+        f"set the addresses {patterns}",
+    )
 
 
 def _change_each(

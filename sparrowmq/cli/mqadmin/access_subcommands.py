@@ -144,10 +144,10 @@ get_acl = _show_first(catalogue.policies, "s", _print_policies)
 
 
 async def list_acl(call: Call) -> None:
-    async def policies(address: str) -> list[UserPolicies]:
-        return await catalogue.all_policies(call, address, call.text("s"), call.text("r"))
-
-    for answer in await call.all_answers(await _target_addresses(call), policies):
+    subject, resource = call.text("s"), call.text("r")
+    for answer in await call.all_answers(
+        await _target_addresses(call), lambda address: catalogue.all_policies(call, address, subject, resource)
+    ):
         if answer:
             _print_policies(call, answer)
 
