@@ -247,17 +247,21 @@ async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[
     return java.in_map_order(slaves_by_master)
 
 
-async def change_each(call: Call, change: Callable[[str], Awaitable[None]], pause_s: float = 0.0) -> bool:
-    """Change the broker of -b, or each master of -c; without both, print the usage.
+async def change_each(
+    call: Call, change: Callable[[str], Awaitable[None]], sentence: str, pause_s: float = 0.0
+) -> bool:
+    """Change the broker of -b, or each master of -c, and print the sentence for each; without both, print the usage.
 
     A master that fails is reported, and the next one follows after a pause. Returns whether there was a place.
     """
     if call.has("b"):
         await change(call.text("b"))
+        call.line(sentence, call.text("b"))
     elif call.has("c"):
         for address in await masters_of(call, call.text("c")):
             try:
                 await change(address)
+                call.line(sentence, address)
             except Failure as failure:
                 call.complain(failure)
                 await call.pause(pause_s)

@@ -72,22 +72,18 @@ async def update_sub_group(call: Call) -> None:
         group_retry_policy=GroupRetryPolicy.decode(call.text("p").encode()) if call.has("p") else None,
     )
 
-    async def put(address: str) -> None:
-        await catalogue.put_group(call, address, group)
-        call.line("create subscription group to %s success.", address)
-
-    if await change_each(call, put, _FAILED_PAUSE_S):
+    sentence = "create subscription group to %s success."
+    if await change_each(call, lambda address: catalogue.put_group(call, address, group), sentence, _FAILED_PAUSE_S):
         call.write(java.to_string("SubscriptionGroupConfig", java.group_table(group)))
 
 
 async def set_consume_mode(call: Call) -> None:
     mode = RequestMode(call.text("t"), call.text("g"), call.text("m"), call.number("q"))
 
-    async def put(address: str) -> None:
-        await catalogue.put_request_mode(call, address, mode)
-        call.line("set consume mode to %s success.", address)
-
-    if await change_each(call, put, _FAILED_PAUSE_S):
+    sentence = "set consume mode to %s success."
+    if await change_each(
+        call, lambda address: catalogue.put_request_mode(call, address, mode), sentence, _FAILED_PAUSE_S
+    ):
         names = f"topic[{mode.topic}] group[{mode.consumer_group}]"
         call.write(f"{names} consume mode[{mode.mode}] popShareQueueNum[{mode.pop_share_queue_num}]")
 

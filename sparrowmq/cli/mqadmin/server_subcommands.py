@@ -57,12 +57,11 @@ async def get_broker_config(call: Call) -> None:
 
 async def update_broker_config(call: Call) -> None:
     changes = {call.text("k"): call.text("v")}
-
-    async def change(address: str) -> None:
-        await catalogue.change_broker_settings(call, address, changes)
-        call.line("update broker config success, %s", address)
-
-    await change_each(call, change)
+    await change_each(
+        call,
+        lambda address: catalogue.change_broker_settings(call, address, changes),
+        "update broker config success, %s",
+    )
 
 
 async def broker_status(call: Call) -> None:
