@@ -112,7 +112,6 @@ class DenialKind(Enum):
     WRONG_SIGNATURE = "wrong_signature"
     NO_PERMISSION = "no_permission"
     NEEDS_ADMIN = "needs_admin"
-    PLUGGED_CHECK = "plugged_check"
 
 
 class AccessDenied(RemoteError):

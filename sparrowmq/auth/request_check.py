@@ -14,7 +14,6 @@ Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
@@ -30,7 +29,6 @@ from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-Check = Callable[[Peer, Command, Row, Request[Any]], None]
 _PUB: Final = int(Perm.PUB)
 _MAX_ADDRESSES: Final = 10_000
 
@@ -107,27 +105,6 @@ class AccountCheck:
         self._by_certificate = self._accounts.by_certificate
         self._has_white_addresses = bool(self._accounts.addresses)
         self._white_by_address.clear()
-
-
-class Guard:
-    """Asks every check, all of which must agree."""
-
-    def __init__(self, checks: Sequence[Check]) -> None:
-        first_check = checks[0] if checks else None
-        self._accounts = first_check if isinstance(first_check, AccountCheck) else None
-        self._other_checks = checks[1:] if self._accounts is not None else checks
-
-    @property
-    def only_accounts(self) -> AccountCheck | None:
-        """The check of accounts, if there is no other one."""
-        return None if self._other_checks else self._accounts
-
-    def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
-        """Do nothing if the request is allowed. Raises: AccessDenied."""
-        if self._accounts is not None:
-            self._accounts(peer, command, row, header)
-        for check in self._other_checks:
-            check(peer, command, row, header)
 
 
 def _unknown_account(access_key: str | None, certificate: str | None) -> AccessDenied:

@@ -1,8 +1,7 @@
 """Access control by the settings of a broker, and its users.
 
 aclEnable=false     no guard: the dispatcher checks nothing
-aclCheck=plain      auth/request_check.py with auth/account_files.py, which checks the files every two seconds
-aclCheck=...        auth/plugin_check.py
+aclEnable=true      auth/request_check.py with auth/account_files.py, which checks the files every two seconds
 authenticationEnabled=true   auth/user_check.py with `Users`
 auditLog=true       auth/audit_log.py notes requests for administrators, and denials
 """
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     from sparrowmq.auth.accounts import Account
     from sparrowmq.auth.audit_log import Audit
     from sparrowmq.auth.permissions import TopicAt
-    from sparrowmq.auth.request_check import Check, Guard
+    from sparrowmq.auth.request_check import AccountCheck
+    from sparrowmq.auth.user_check import UserCheck
     from sparrowmq.auth.users import User
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,8 @@ class AccessControl:
         files: AccountFiles | None = None,
     ) -> None:
         check_one_kind(settings, settings.acl)
-        self.guard: Guard | None = None
+        self.guard: AccountCheck | UserCheck | None = None
+        self.account_check: AccountCheck | None = None
         self.has_users = settings.authentication
         self._is_unlimited = not settings.authorization
         self._principals: Mapping[str, User] = {}
@@ -65,18 +66,14 @@ class AccessControl:
         self.audit: Audit | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
-            from sparrowmq.auth.plugin_check import PLAIN
-            from sparrowmq.auth.request_check import Guard
+            from sparrowmq.auth.account_files import load_account_files
+            from sparrowmq.auth.request_check import AccountCheck
 
-            names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
-            if not names:
-                raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
-            self.guard = Guard([self._make_check(name, settings, topic_at, files) for name in names])
+            self.files = files or load_account_files(settings.home, settings.acl_file)
+            self.guard = self.account_check = AccountCheck(self.files, topic_at)
         elif self.has_users:
-            from sparrowmq.auth.request_check import Guard
-
             assert users is not None
-            self.guard = Guard([self._make_user_check(settings, users, topic_at)])
+            self.guard = self._make_user_check(settings, users, topic_at)
         if self.guard is not None:
             from sparrowmq.auth.audit_log import Audit
 
@@ -121,17 +118,7 @@ class AccessControl:
         if self.audit is not None and self.audit.is_due:
             await asyncio.to_thread(self.audit.write)
 
-    def _make_check(self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None) -> Check:
-        from sparrowmq.auth.account_files import load_account_files
-        from sparrowmq.auth.plugin_check import PLAIN, PluggedCheck, plugged_check
-        from sparrowmq.auth.request_check import AccountCheck
-
-        if name != PLAIN:
-            return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
-        self.files = files or load_account_files(settings.home, settings.acl_file)
-        return AccountCheck(self.files, topic_at)
-
-    def _make_user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
+    def _make_user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> UserCheck:
         from sparrowmq.auth.user_check import UserCheck, UserRules
         from sparrowmq.auth.users import principals
 

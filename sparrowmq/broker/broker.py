@@ -306,7 +306,7 @@ class Broker:
 
     def _open_short_way(self, dispatcher: Dispatcher, store: MessageStore, access: AccessControl) -> None:
         """Let plain messages take lanes, unless more than accounts or the lead of a master has to be asked."""
-        accounts = access.guard.only_accounts if access.guard is not None else None
+        accounts = access.account_check
         if self.settings.is_slave or (access.guard is not None and accounts is None):
             return
         sends, quotas, audit = self._sends, self._quotas, dispatcher.audit

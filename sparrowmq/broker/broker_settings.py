@@ -192,6 +192,8 @@ CLAMPED: Final = frozenset(_NUMBERS.split())
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,
+    "aclCheck": "classes of yours that check requests were taken out. Leave the key out, so that the accounts decide, "
+    "or use users and policies (docs/operate/security.md)",
 }
 _GIB = 1 << 30
 _NAME = Kind(check_broker_name, "letters, digits and . _ -, at most 127 characters")
@@ -454,8 +456,6 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Account of the broker at name servers, and of a slave at its master."""
     secret_key: str | None = setting("brokerSecretKey", None, SECRET, secret=True)
     """Secret key of brokerAccessKey."""
-    acl_check: str = setting("aclCheck", "plain", TEXT)
-    """Checks of a request: plain, an entry point, or module:Class. All of them must agree."""
 
     audit_log: bool = setting("auditLog", True, BOOLEAN)
     """Note requests for administrators, and denials, in a file. Only with access control."""

@@ -99,7 +99,7 @@ class Namesrv:
             ValueHandlers(values, self._live_settings, self._conditions.as_properties),
         )
         access = self._make_access()
-        guard = access.guard if access is not None else None
+        guard = access.check if access is not None else None
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
         if access is not None:
             dispatch.audit = access.audit

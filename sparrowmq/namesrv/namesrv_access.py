@@ -27,7 +27,7 @@ from sparrowmq.auth.account_files import POLL_S, AccountFiles, load_account_file
 from sparrowmq.auth.accounts import PORT_BYTES, Addresses
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Peer
-from sparrowmq.auth.request_check import AccountCheck, Check, Guard
+from sparrowmq.auth.request_check import AccountCheck
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.users import User, first_users, no_users_error, principals
 from sparrowmq.core.safe_text import shown
@@ -60,7 +60,7 @@ class NamesrvAccess:
 
     def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
         self._source: AccountFiles | NamesrvUsers
-        self._check: Check
+        self._check: AccountCheck | UserCheck
         if settings.authentication:
             self._source = users = NamesrvUsers(settings)
             whitelists = settings.authentication_whitelist, settings.authorization_whitelist
@@ -74,7 +74,6 @@ class NamesrvAccess:
             self._broker_addresses = Addresses([settings.broker_addresses])
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
-        self.guard = Guard([self.check])
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def check(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:

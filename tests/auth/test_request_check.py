@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.auth.plugin_check import AccessRequest, PluggedCheck
-from sparrowmq.auth.request_check import AccountCheck, Guard
+from sparrowmq.auth.request_check import AccountCheck
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.signature import SigningKey, signed_fields
@@ -237,16 +236,6 @@ def test_many_addresses_are_remembered_and_not_without_end(check):
     assert len(check._white_by_address) <= 10_000
 
 
-def test_all_checks_must_agree(check):
-    def never(*_: object) -> None:
-        raise AccessDenied("never")
-
-    for each in (Guard([never, check]), Guard([check, never])):
-        with pytest.raises(AccessDenied, match="never"):
-            each(*received(send("topicB"), b"", USER))
-    Guard([check])(*received(send("topicB"), b"", USER))
-
-
 def test_a_certificate_stands_for_the_signature_of_its_account(tmp_path):
     path = tmp_path / "plain_acl.yml"
     path.write_text(
@@ -286,15 +275,10 @@ def test_accounts_of_brokers_copy_the_state_of_a_master_and_do_nothing_else_of_a
         (received(send("topicB"), b"", (USER[0], "87654321")), DenialKind.WRONG_SIGNATURE),
         (received(send("topicA"), b"", USER), DenialKind.NO_PERMISSION),
         (received(CREATE, b"", USER), DenialKind.NEEDS_ADMIN),
-        (received(send("topicB"), b"", USER), DenialKind.PLUGGED_CHECK),
     ],
     ids=lambda value: value.name if isinstance(value, DenialKind) else "",
 )
 def test_a_denial_says_of_which_kind_it_is(check, call, kind):
-    class Never:
-        def check(self, request: AccessRequest) -> None:
-            raise AccessDenied("never")
-
     with pytest.raises(AccessDenied) as error:
-        Guard([check, PluggedCheck(Never(), lambda offset: None)])(*call)
+        check(*call)
     assert error.value.kind is kind

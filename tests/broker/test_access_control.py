@@ -37,6 +37,7 @@ from sparrowmq.protocol.requests.pop_headers import Notification
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quota_rules import parse
+from sparrowmq.settings.settings import build
 from sparrowmq.testing.clock import ManualClock
 from tests.auth.asked import ADMIN, SAMPLE, USER, beat, locks
 from tests.broker.live import SUSPEND, live_broker, pull_request, send_request
@@ -98,34 +99,14 @@ def test_the_files_of_a_home_are_taken(tmp_path, file):
     assert files is not None and "RocketMQ" in files.current.by_key
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({}, "ROCKETMQ_HOME"),
-        ({"acl_check": " ; "}, "aclCheck is empty"),
-        ({"acl_check": "mine"}, "none of plain"),
-    ],
-)
-def test_what_cannot_be_checked_ends_the_start(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        control(acl=True, **settings)
+def test_without_a_place_of_the_accounts_the_start_ends():
+    with pytest.raises(ConfigError, match="ROCKETMQ_HOME"):
+        control(acl=True)
 
 
-def test_checks_of_others_stand_beside_the_accounts_or_alone(file):
-    both = control(acl=True, acl_file=file, acl_check="plain; tests.broker.test_access_control:Never")
-    alone = control(acl=True, acl_check="tests.broker.test_access_control:Never")
-    assert both.files is not None and alone.files is None
-    assert both.guard is not None and alone.guard is not None
-
-
-class Never:
-    """A check of others."""
-
-    def __init__(self, settings):
-        assert settings["aclEnable"] == "true"
-
-    def check(self, request):
-        raise AccessDenied("never")
+def test_a_check_of_ones_own_ends_the_start_with_advice():
+    with pytest.raises(ConfigError, match="Leave the key out"):
+        build(BrokerSettings, {"aclEnable": "true", "aclCheck": "plain;office:Hours"}, "broker.conf")
 
 
 async def test_with_a_broken_file_the_broker_does_not_start(tmp_path, file):

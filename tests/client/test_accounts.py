@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sparrowmq.auth.plugin_check import AccessRequest
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import AccessDenied, ConfigError, SendFailed, SparrowError
@@ -260,31 +258,3 @@ async def test_accounts_count_as_they_stand_in_the_file_and_without_access_contr
         assert await may_send(cluster, "orders", *KEYS) == ""
     async with Cluster(tmp_path / "off", acl_file=file) as cluster:
         assert await may_send(cluster, "orders") == ""
-
-
-class Hours:
-    """A check of others: nobody sends to what is closed."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.name = settings["brokerName"]
-
-    def check(self, request: AccessRequest) -> None:
-        if "prices" in request.topics:
-            raise AccessDenied(f"prices are closed at {self.name}")
-
-
-@pytest.mark.covers("S-ACL-09")
-async def test_a_check_of_others_decides_alone_or_beside_the_accounts(tmp_path: Path) -> None:
-    file = tmp_path / "plain_acl.yml"
-    file.write_text(account("defaultTopicPerm: PUB"))
-    mine = f"{__name__}:{Hours.__name__}"
-    settings: dict[str, dict[str, Any]] = {
-        "alone": {"acl_check": mine},
-        "beside": {"acl_check": f"plain;{mine}", "acl_file": file},
-    }
-    for name, given in settings.items():
-        async with Cluster(tmp_path / name, acl=True, **given) as cluster:
-            assert await may_send(cluster, "orders", *KEYS) == ""
-            assert "prices are closed at broker-0" in await may_send(cluster, "prices", *KEYS)
-            unsigned = await may_send(cluster, "orders")
-            assert ("No accessKey is configured" in unsigned) == (name == "beside")

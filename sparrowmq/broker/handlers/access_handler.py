@@ -160,7 +160,7 @@ class AccessHandler:
         if self._access.files is None:
             raise RemoteError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "access control is not supported here: this broker keeps no accounts (aclEnable, aclCheck)",
+                "access control is not supported here: this broker keeps no accounts (aclEnable)",
             )
         return self._access.files
 
