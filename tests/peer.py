@@ -18,12 +18,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Self
 
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessageReply, SendMessageReply
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
-from sparrowmq.protocol.subscription import Subscription, java_hash
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import FrameReader
@@ -257,7 +258,7 @@ class _Connection(socketserver.BaseRequestHandler):
 def _tag_code(message):
     """All that a broker knows of a tag."""
     found = re.search(rb"TAGS\x01(.*?)\x02", message)
-    return java_hash(found[1].decode()) if found else 0
+    return string_hash(found[1].decode()) if found else 0
 
 
 def _record(topic, queue_id, offset, body, properties, time_ms, sys_flag=0):

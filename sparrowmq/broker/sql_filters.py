@@ -27,12 +27,13 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import MAX_REMARK_CHARACTERS, InvalidFilter, RemoteError
 from sparrowmq.filter.comparison import WholeComparison
 from sparrowmq.filter.tree import Filter, Values
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Predicate, Selector
-from sparrowmq.protocol.subscription import SQL92, java_hash
+from sparrowmq.protocol.subscription import SQL92
 from sparrowmq.remoting.log_limit import LogLimit
 
 _NAME_END: Final = b"\x01"
@@ -108,7 +109,7 @@ def _compile(expression: str, parse_in_steps: Callable[[str], Steps[Filter]]) ->
 def _tags_codes(expression: Filter) -> frozenset[int] | None:
     tags = expression.texts(Property.TAGS)
     # Only for ASCII tags: if a sender's text was no UTF-8, its hash there may have been another one.
-    return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None
+    return frozenset(map(string_hash, tags)) if tags and all(map(str.isascii, tags)) else None
 
 
 def predicate(expression: Filter) -> Predicate:

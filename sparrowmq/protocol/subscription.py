@@ -8,7 +8,6 @@ Source: FilterAPI and SubscriptionData, Java 4.9.8.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -56,7 +55,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE_NAMES):
         elif self.kind == TAG:
             tags = parse_tags(self.expression)
         force_setattr(self, "tags", tags)
-        force_setattr(self, "codes", frozenset(map(tag_hash, tags)))
+        force_setattr(self, "codes", frozenset(map(string_hash, tags)))
 
     @property
     def filter_text(self) -> str:
@@ -104,20 +103,6 @@ def check_tags(expression: str) -> None:
             f"the tag expression {expression!r} matches no message: a message has one tag, and '||' is the only "
             f"operator; write {' || '.join(tags)!r} for messages with any of these tags"
         )
-
-
-@lru_cache(maxsize=16384)
-def java_hash(text: str) -> int:
-    """A cached `string_hash`, for repeated texts such as tags. Message keys differ: use `string_hash` for them."""
-    return string_hash(text)
-
-
-def tag_hash(tag: str) -> int:
-    """Return the `string_hash` of a tag. Only short ones are kept, so that no client can fill the memory."""
-    return java_hash(tag) if len(tag) <= _MAX_CACHED_CHARACTERS else string_hash(tag)
-
-
-_MAX_CACHED_CHARACTERS: Final = 256  # characters of a tag
 
 
 # The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.

@@ -230,27 +230,17 @@ class Dispatcher:
 
     def _answer_parked(self, session: Session) -> None:
         answers: list[ReplyWhenDurable] = session.parked_replies
-        session.parked_replies = []
-        durability = answers[0].durability
-        latencies = self.latencies
-        if len(answers) == 1 and durability.holds(answers[0].end):  # most clients that wait for each answer
-            session.reply(answers[0].command, 0, answers[0].reply)
-            if latencies is not None:
-                self._add_latency_of_one(session, answers, latencies)
-            return
-        others = [answer for answer in answers if answer.durability is not durability]
-        if others:
+        durability, latencies = answers[0].durability, self.latencies
+        session.parked_replies = [answer for answer in answers if answer.durability is not durability]
+        if session.parked_replies:
             answers = [answer for answer in answers if answer.durability is durability]
-            session.parked_replies = others
             session.turn.answer(partial(self._answer_parked, session))
         # The appends of a turn are made safe together, so the first waits no longer than the last.
-        end = 0
+        end = max([answer.end for answer in answers])
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
         replies: list[Any] = []
         is_linked = session.is_linked
         for answer in answers:
-            if answer.end > end:
-                end = answer.end
             if answer.command.flag & ONEWAY_FLAG:
                 continue
             if is_linked:
@@ -265,14 +255,6 @@ class Dispatcher:
         else:
             session.hold(len(answers))
             durability.when(end, partial(self._reply_parked, session, answers, replies, burst))
-
-    def _add_latency_of_one(self, session: Session, answers: list[ReplyWhenDurable], latencies: Latencies) -> None:
-        turn, began = session.turn, session.last_read
-        written = turn.written_at if turn.written_at >= began else latencies.now()
-        if latencies.add(answers[0].command.code, 0, written - began):
-            burst = Burst(session, latencies)
-            steps = [("handled", burst.handled), ("written", burst.written)]
-            latencies.log_slow(answers[0].command.code, session.address, began, steps)
 
     def _reply_parked(
         self,

@@ -9,6 +9,7 @@ from sparrowmq.broker.delayed.delay import delay_levels
 from sparrowmq.broker.message_writer import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.broker.redirect import Redirect
 from sparrowmq.errors import RemoteError
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import batch as batches
@@ -18,7 +19,6 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.testing import ManualClock
@@ -107,8 +107,8 @@ def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> Non
 def test_the_queue_knows_the_hash_of_the_tags(writer: Writer, store: MessageStore) -> None:
     put(writer, "TAGS\x01TagA\x02")
     store.publish()
-    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagA")}))).count == 1
-    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagB")}))).count == 0
+    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({string_hash("TagA")}))).count == 1
+    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({string_hash("TagB")}))).count == 0
 
 
 def test_keys_and_the_unique_key_are_indexed(writer: Writer, store: MessageStore) -> None:
@@ -161,7 +161,7 @@ def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clo
                     writer.put_batch(taken)
             store.publish()
             assert store.queues.max_offset("t", 1) == 60
-            queues.append([store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count])
+            queues.append([store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({string_hash("paid")}))).count])
             keys.append(
                 [
                     [record.physical_offset(each) for each in store.query("t", key, 64, 0, 1 << 62)]

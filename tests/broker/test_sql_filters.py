@@ -6,9 +6,10 @@ import pytest
 
 from sparrowmq.broker.sql_filters import MAX_FILTER_CHARACTERS, MAX_FILTERS, Filters
 from sparrowmq.errors import RemoteError
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.protocol.subscription import SQL92, java_hash
+from sparrowmq.protocol.subscription import SQL92
 from sparrowmq.remoting.log_limit import LINES
 from sparrowmq.testing.clock import ManualClock
 
@@ -62,13 +63,13 @@ def test_an_expression_lets_messages_through() -> None:
 def test_where_certain_tags_are_wanted_other_entries_are_passed_over(expression: str, tags: set[str] | None) -> None:
     wanted = selector(Filters(True), expression)
     for word in ("a", "b", "c", "other", "ä"):
-        assert wanted.wants(java_hash(word)) == (tags is None or word in tags)
+        assert wanted.wants(string_hash(word)) == (tags is None or word in tags)
     assert wanted.wants(0) == (tags is None)
 
 
 def test_a_record_is_asked_too_where_certain_tags_are_wanted() -> None:
     filters = Filters(True)
-    assert java_hash("Aa") == java_hash("BB")
+    assert string_hash("Aa") == string_hash("BB")
     assert lets_through(filters, "TAGS = 'Aa'", b"TAGS\x01Aa\x02")
     assert not lets_through(filters, "TAGS = 'Aa'", b"TAGS\x01BB\x02")
 

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
-from sparrowmq.kernel.string_hash import string_hash
-from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, check_tags, java_hash, parse_tags
+from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, check_tags, parse_tags
 from sparrowmq.protocol.wire import json
 
 
@@ -107,10 +106,3 @@ def test_a_subscription_travels_as_java_writes_it() -> None:
         b'"subVersion":5,"tagsSet":["TagA","TagB"],"topic":"T"}'
     )
     assert json.decode(json.dumps(subscription), Subscription) == subscription
-
-
-def test_only_hashes_of_short_tags_are_kept() -> None:
-    java_hash.cache_clear()
-    subscription = Subscription.build("orders", "paid || " + "x" * 1000)
-    assert subscription.codes == {string_hash("paid"), string_hash("x" * 1000)}
-    assert java_hash.cache_info().currsize == 1

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from sparrowmq.core import snapshot
 from sparrowmq.errors import SparrowError
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
@@ -133,7 +133,7 @@ class Mutated:
             queue = store.queues.get(topic, queue_id)
             assert queue is not None
             codes = [queue.read(n, 1).tags_code(0) for n in range(len(bodies))]
-            if not set(codes) <= {java_hash("a"), java_hash("b")}:
+            if not set(codes) <= {string_hash("a"), string_hash("b")}:
                 return f"{topic}/{queue_id} has wrong tags codes"
             if not more:
                 [placed] = store.append(message(b"more", topic, queue_id, tag="a"))

@@ -10,12 +10,12 @@ import pytest
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.kernel.records import Buffer
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.index import BATCH, Index
 from sparrowmq.store.index_keys import add_keys, key_hash
 from sparrowmq.store.layout import Layout
@@ -224,13 +224,13 @@ def test_a_half_message_takes_no_number_from_its_queue(stores: Stores):
 def test_a_delayed_message_has_its_due_time_in_place_of_its_tag(level: bytes, delay_ms: int | None):
     properties = b"TAGS\x01a\x02DELAY\x01" + level + b"\x02"
     found = records.outline(record_of(0, 0, SCHEDULE_TOPIC, properties=properties))
-    expected = java_hash("a") if delay_ms is None else STORED_MS + delay_ms
+    expected = string_hash("a") if delay_ms is None else STORED_MS + delay_ms
     assert tags_code(found, LEVELS_MS) == expected
 
 
 def test_a_delay_counts_only_in_the_schedule_topic():
     found = records.outline(record_of(0, 0, "Orders", properties=b"DELAY\x011\x02TAGS\x01a"))
-    assert tags_code(found, LEVELS_MS) == java_hash("a")
+    assert tags_code(found, LEVELS_MS) == string_hash("a")
     assert tags_code(records.outline(record_of(0, 0, "Orders")), LEVELS_MS) == 0
 
 

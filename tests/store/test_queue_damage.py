@@ -13,8 +13,8 @@ import pytest
 from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.errors import BadStore
 from sparrowmq.filter.grammar import parse
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.selector import ALL, Selector
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Cleaning
@@ -59,7 +59,7 @@ def test_a_part_of_a_file_that_is_zeros_hides_nothing(stores: Stores, number: in
 def test_a_tag_filter_does_not_pass_over_entries_that_are_zeros(stores: Stores):
     store = filled(stores)
     overwrite(file(store, 0), 4 * ENTRY_SIZE, bytes(4 * ENTRY_SIZE))
-    found = store.read("Orders", 0, 0, 32, selector=Selector(frozenset({java_hash("a")})))
+    found = store.read("Orders", 0, 0, 32, selector=Selector(frozenset({string_hash("a")})))
     assert [bytes(each.body) for each in messages(found)] == TEXTS[:16]
 
 
@@ -80,7 +80,7 @@ def test_sizes_that_reach_over_the_next_message_are_damage(stores: Stores):
 @pytest.mark.parametrize("place", [5, 15, len(TEXTS) - 1])
 @pytest.mark.parametrize(
     "selector",
-    [ALL, Selector(frozenset({java_hash("a")})), Selector(predicate=RecordFilter(parse("TAGS = 'a'")))],
+    [ALL, Selector(frozenset({string_hash("a")})), Selector(predicate=RecordFilter(parse("TAGS = 'a'")))],
 )
 def test_sizes_that_reach_over_the_end_of_the_log_are_damage(
     stores: Stores, place: int, count: int, selector: Selector

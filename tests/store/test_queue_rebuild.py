@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import CorruptRecord
-from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
@@ -217,7 +217,7 @@ def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(sto
     lose_checksums(store)
     store = stores.open()
     queue = store.queues.obtain("Orders", 0)
-    assert {queue.read(number, 1).tags_code(0) for number in range(len(TEXTS))} == {java_hash("a")}
+    assert {queue.read(number, 1).tags_code(0) for number in range(len(TEXTS))} == {string_hash("a")}
     assert bodies(store) == TEXTS and put(store)[1] == len(TEXTS)
     store.close()
     store = stores.open()

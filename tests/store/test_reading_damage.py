@@ -9,8 +9,8 @@ import pytest
 from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.log import commit_log
 from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
@@ -212,7 +212,7 @@ def test_where_a_record_is_gone_the_others_are_still_checked(stores: Stores):
     store.publish()
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    queue.add(4000, 200, java_hash("a"))  # which no file has to its end
+    queue.add(4000, 200, string_hash("a"))  # which no file has to its end
     queue.write_pending()
     read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a", "b")))
     assert (found(read), read.next_offset) == ([0, 1, 2, 3], 4)
@@ -226,7 +226,7 @@ def test_an_entry_that_can_be_no_records_is_taken_from_the_log(stores: Stores, s
     store = rotten(stores)
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    queue.add(100, size, java_hash("a"))
+    queue.add(100, size, string_hash("a"))
     queue.write_pending()
     read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a", "b")))
     assert (found(read), read.next_offset) == (list(range(8)), 9)

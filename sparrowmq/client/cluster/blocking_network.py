@@ -200,7 +200,7 @@ class BlockingLink:
             return self._connection.receive(chunk) if chunk else None
         with room:
             size_bytes = self._socket.recv_into(room)
-        return self._connection.filled(size_bytes) if size_bytes else None
+        return self._connection.received(size_bytes) if size_bytes else None
 
     def _end(self, reason: object) -> ConnectionClosed:
         self._hang_up()

@@ -29,7 +29,6 @@ from sparrowmq.protocol import hosts
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
 _LAST_PORT: Final = 65535
-_HEX: Final = [f"{byte:02X}" for byte in range(256)]
 
 
 class UniqueIds:
@@ -51,7 +50,7 @@ class UniqueIds:
             self._begin(now_ms)
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
+        return f"{self._head}{counter:04X}"
 
     def reserve(self, now_ms: int) -> ReservedIds:
         """The next RESERVED ids, for messages of about this time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from sparrowmq.kernel import batches
 from sparrowmq.kernel.batch_layout import TERM_BYTES
@@ -12,8 +11,6 @@ from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import misfit, shared_fields
-
-_NO_KEYS: Final[tuple[str, ...]] = ()
 
 
 class PlainBatch:
@@ -53,8 +50,7 @@ class PlainBatch:
         return batches.unique_key(self._content, self._terms, index)
 
     def keys(self, index: int) -> tuple[str, ...]:
-        text = batches.keys(self._content, self._terms, index)
-        return tuple(text.decode().split()) if text else _NO_KEYS
+        return tuple(batches.keys(self._content, self._terms, index).decode().split())
 
     def encode(self, first: Placed, crc: bool) -> bytes:
         """Encode the records, the first one at `first`. Sets `offsets`.

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.subscription import tag_hash
 
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
@@ -34,8 +34,6 @@ _TAGS: Final = mark(Property.TAGS)
 _KEYS: Final = mark(Property.KEYS)
 _UNIQUE_KEY: Final = mark(Property.UNIQ_KEY)
 _WAITS_NOT: Final = f"{mark(Property.WAIT)}false{VALUE_END}"
-_LAST_UNIT: Final = 0xFFFF
-_NO_KEYS: Final[tuple[str, ...]] = ()
 
 
 class Properties:
@@ -121,17 +119,13 @@ class Properties:
     def tags_code(self) -> int:
         """The hash of the tags for the consume queue: Java's string hash, 0 without tags."""
         tags = self.marked(_TAGS)
-        if tags is None:
-            return 0
-        if len(tags) == 1 and ord(tags) <= _LAST_UNIT:  # its own hash
-            return ord(tags)
-        return tag_hash(tags)
+        return 0 if tags is None else string_hash(tags)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys by which the message can be found, besides the unique key."""
         keys = self.marked(_KEYS)
-        return tuple(keys.split()) if keys is not None else _NO_KEYS
+        return tuple(keys.split()) if keys is not None else ()
 
     @property
     def unique_key(self) -> str | None:

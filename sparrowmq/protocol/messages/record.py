@@ -247,11 +247,6 @@ def properties_behind_body(head: bytes, tail: bytes) -> bytes:
     return tail[begin:]
 
 
-def topic_behind_body(head: bytes, tail: bytes) -> str:
-    """The topic of such a record."""
-    return _topic(tail, PREFIX.unpack_from(head)[1], 0)[0]
-
-
 def store_timestamp_ms(record: Buffer) -> int:
     stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]
     return stored_ms

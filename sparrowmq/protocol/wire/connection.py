@@ -36,15 +36,15 @@ _LEAST_LONG: Final = -(1 << 63)
 _values_of: Final = msgspec.structs.astuple
 
 
-class Connection(Generic[W]):
+class Connection(FrameReader, Generic[W]):
     """The protocol state of one connection. `W` represents a waiting caller: a future or a callback."""
 
-    __slots__ = ("_opaque", "_reader", "_serializer", "_sign", "_waiting")
+    __slots__ = ("_opaque", "_serializer", "_sign", "_waiting")
 
     def __init__(
         self, limits: FrameLimits | None = None, serializer: Serializer = Serializer.JSON, sign: Sign | None = None
     ) -> None:
-        self._reader = FrameReader(limits)
+        super().__init__(limits)
         self._serializer = serializer
         self._sign = sign
         self._opaque = 0
@@ -56,17 +56,11 @@ class Connection(Generic[W]):
 
         Raises: RemoteProtocolError, the peer does not speak the protocol; close the connection.
         """
-        frames, decode = self._reader.feed(chunk, sender), codec.decode
-        return [decode(serializer, header, body) for serializer, header, body in frames] if frames else []
+        return [codec.decode(*frame) for frame in self.feed(chunk, sender)]
 
-    def room(self) -> memoryview | None:
-        """The place in which the bytes that a large frame lacks may be received without a copy (`FrameReader.room`)."""
-        return self._reader.room()
-
-    def filled(self, size_bytes: int) -> list[Command]:
+    def received(self, size_bytes: int) -> list[Command]:
         """The command that so many bytes in the `room` complete. Raises: as `receive`."""
-        decode = codec.decode
-        return [decode(serializer, header, body) for serializer, header, body in self._reader.filled(size_bytes)]
+        return [codec.decode(*frame) for frame in self.filled(size_bytes)]
 
     def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
         """The opaque of a new request and its frame up to the body. `claim` returns `waiter` for the reply."""
@@ -117,21 +111,6 @@ class Connection(Generic[W]):
     @property
     def in_flight(self) -> int:
         return len(self._waiting)
-
-    @property
-    def pending_bytes(self) -> int:
-        """The number of buffered bytes, of an unfinished frame or of waiting frames."""
-        return self._reader.pending_bytes
-
-    @property
-    def frame_bytes(self) -> int:
-        """The size of the unfinished frame as far as it is known."""
-        return self._reader.frame_bytes
-
-    @property
-    def has_more(self) -> bool:
-        """Whether commands wait for the next `receive`, because the limits allow only so many at once."""
-        return self._reader.has_more
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
         extra, version = self._added(request, body)

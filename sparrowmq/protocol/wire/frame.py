@@ -83,12 +83,12 @@ class FrameReader:
     __slots__ = (
         "_body",
         "_head",
+        "_head_serializer",
         "_joined",
         "_limits",
         "_limits_of_cut",
         "_missing_bytes",
         "_parts",
-        "_serializer",
         "has_more",
         "pending_bytes",
     )
@@ -101,7 +101,7 @@ class FrameReader:
         self._missing_bytes = 0
         self._body: BytesIO | None = None  # of a large frame, whose header is in `_head`
         self._head = b""
-        self._serializer = 0
+        self._head_serializer = 0
         self.has_more = False
         self.pending_bytes = 0
 
@@ -161,7 +161,7 @@ class FrameReader:
         if begin > self.pending_bytes:
             return
         received = b"".join(self._parts)
-        self._serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
+        self._head_serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
         self._head = received[8:begin]
         # Nothing else has these bytes, so they are written in place, and `getvalue` returns them without a copy.
         self._body = BytesIO(bytes(4 + total - begin))
@@ -180,7 +180,7 @@ class FrameReader:
         return self._cut(chunk[missing:], [self._finished(body)])
 
     def _finished(self, body: BytesIO) -> Frame:
-        frame = self._serializer, self._head, body.getvalue()
+        frame = self._head_serializer, self._head, body.getvalue()
         self._body = None
         self._head = b""
         self.pending_bytes = self._missing_bytes = 0

@@ -102,7 +102,8 @@ def dumps(value: object, *, bare_integers: bool = False) -> bytes:
         except TypeError:  # keys that the standard does not allow
             pass
     parts: list[bytes] = []
-    _write(value, parts, bare_integers)
+    for _ in _writing(value, parts, bare_integers):
+        pass
     return b"".join(parts)
 
 
@@ -149,7 +150,6 @@ def dumping(value: object) -> Steps[list[bytes]]:
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-_MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
 _quote = msgspec.json.encode
 _PLAIN: Final = (str, int, float, bool)
 _MOST_PARTS: Final = 1000
@@ -225,22 +225,23 @@ def _is_table(value: object) -> bool:
     return isinstance(value, Mapping | list | tuple | AbstractSet | Pairs | Items)
 
 
-def _writing(value: object, parts: list[bytes]) -> Steps[None]:
+def _writing(value: object, parts: list[bytes], bare: bool = False) -> Steps[None]:
     if not _is_table(value):
         parts.append(_quote(_standard(value)))
         return
     if isinstance(value, msgspec.Struct):
-        found = ((key, getattr(value, name)) for key, name in _members(type(value)))
-        members = ((key, member) for key, member in found if member is not None)
+        shape = _shape_of(value)
+        found = zip(shape.names, shape.read(value), strict=True)
+        members = ((_key(name, bare), member) for name, member in found if member is not None)
     elif isinstance(value, Mapping | Pairs):
         pairs = value.members if isinstance(value, Pairs) else value.items()
-        members = ((_key(key, False), member) for key, member in pairs)
+        members = ((_key(key, bare), member) for key, member in pairs)
     else:
         assert isinstance(value, list | tuple | AbstractSet | Items)
         parts.append(b"[")
         items = value.members if isinstance(value, Items) else value
         for item in sorted(items) if isinstance(value, AbstractSet) else items:
-            yield from _writing(item, parts)
+            yield from _writing(item, parts, bare)
             parts.append(b",")
             yield
         _close(parts, b"]")
@@ -249,37 +250,11 @@ def _writing(value: object, parts: list[bytes]) -> Steps[None]:
     for key, member in members:
         if _is_table(member):
             parts.append(key)
-            yield from _writing(member, parts)
+            yield from _writing(member, parts, bare)
         else:
             parts.append(key + _quote(_standard(member)))
         parts.append(b",")
         yield
-    _close(parts, b"}")
-
-
-def _write(value: object, parts: list[bytes], bare: bool) -> None:
-    if isinstance(value, msgspec.Struct):
-        members = ((key, getattr(value, name)) for key, name in _members(type(value)))
-        _write_members(((key, member) for key, member in members if member is not None), parts, bare)
-    elif isinstance(value, Mapping):
-        _write_members(((_key(key, bare), member) for key, member in value.items()), parts, bare)
-    elif isinstance(value, (list, tuple, AbstractSet)):
-        items = sorted(value) if isinstance(value, AbstractSet) else value
-        parts.append(b"[")
-        for item in items:
-            _write(item, parts, bare)
-            parts.append(b",")
-        _close(parts, b"]")
-    else:
-        parts.append(_quote(value))
-
-
-def _write_members(members: Any, parts: list[bytes], bare: bool) -> None:
-    parts.append(b"{")
-    for key, member in members:
-        parts.append(key)
-        _write(member, parts, bare)
-        parts.append(b",")
     _close(parts, b"}")
 
 
@@ -288,15 +263,6 @@ def _close(parts: list[bytes], closing: bytes) -> None:
         parts[-1] = closing
     else:
         parts.append(closing)
-
-
-def _members(kind: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
-    """The members of a struct in the order of their wire names, as fastjson writes them."""
-    members = _MEMBERS.get(kind)
-    if members is None:
-        wire = sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-        members = _MEMBERS[kind] = [(_quote(name) + b":", attribute) for name, attribute in wire]
-    return members
 
 
 def _key(key: object, bare: bool) -> bytes:

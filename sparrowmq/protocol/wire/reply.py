@@ -23,19 +23,10 @@ def add_reply(
     """Add the pieces of a reply, and return the bytes of its body. A one-way request gets no reply."""
     if request.flag & ONEWAY_FLAG:
         return 0
-    if not body:
-        pieces.append(encode_reply(request, code, header, remark))
-        return 0
-    size = 0
-    if isinstance(body, list):
-        for piece in body:
-            size += len(piece)
-        pieces.append(encode_reply(request, code, header, remark, size))
-        pieces.extend(body)
-    else:
-        size = len(body)
-        pieces.append(encode_reply(request, code, header, remark, size))
-        pieces.append(body)
+    body_pieces = body if isinstance(body, list) else [body] if body else []
+    size = sum(map(len, body_pieces))
+    pieces.append(encode_reply(request, code, header, remark, size))
+    pieces += body_pieces
     return size
 
 

@@ -1,8 +1,8 @@
 """A message on its way into a store, and where it came to lie."""
 
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.subscription import java_hash
 
 
 def entry(text: str = "") -> Entry:
@@ -10,10 +10,10 @@ def entry(text: str = "") -> Entry:
 
 
 def test_the_queue_keeps_the_hash_of_the_tag() -> None:
-    assert entry("TAGS\x01paid").tags_code == java_hash("paid")
+    assert entry("TAGS\x01paid").tags_code == string_hash("paid")
     assert entry().tags_code == 0
     for tag in ("d", "é", "中", "\uffff", "\U0001f600"):
-        assert entry(f"TAGS\x01{tag}").tags_code == java_hash(tag)
+        assert entry(f"TAGS\x01{tag}").tags_code == string_hash(tag)
 
 
 def test_the_queue_keeps_when_a_waiting_message_is_due_instead() -> None:

@@ -266,7 +266,7 @@ def test_what_the_standard_has_is_written_alike_with_and_without_the_dialect(
 
 
 def test_a_large_table_is_written_without_looking_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json, "_write", None)
+    monkeypatch.setattr(json, "_writing", None)
     assert json.dumps({"t": TopicConfig("t", 4, 4)}) == (
         b'{"t":{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","topicName":"t",'
         b'"topicSysFlag":0,"writeQueueNums":4}}'

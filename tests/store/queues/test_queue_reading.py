@@ -4,9 +4,9 @@ import pytest
 
 from sparrowmq.broker.sql_filters import RecordFilter
 from sparrowmq.filter.grammar import parse
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import LARGE, Read, Status
 from sparrowmq.testing.clock import ManualClock
@@ -34,7 +34,7 @@ def found(read: Read) -> list[int]:
 
 
 def codes(*tags: str) -> frozenset[int]:
-    return frozenset(map(java_hash, tags))
+    return frozenset(map(string_hash, tags))
 
 
 # Statuses
