@@ -65,7 +65,7 @@ from sparrowmq.broker.transactions.open_transactions import TransactionRules
 from sparrowmq.broker.transactions.transactions import MaySend, Transactions
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
-from sparrowmq.kernel.lanes import SEND_CODE
+from sparrowmq.kernel.lanes import END_CODE, SEND_CODE
 from sparrowmq.kernel.pulls import PULL_CODE
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
@@ -309,11 +309,11 @@ class Broker:
         accounts = access.account_check
         if self.settings.is_slave or (access.guard is not None and accounts is None):
             return
-        sends, quotas, audit = self._sends, self._quotas, dispatcher.audit
+        sends, transactions, quotas, audit = self._sends, self._transactions, self._quotas, dispatcher.audit
         accepts_writes = self.term.accepts_writes if self.term is not None else None
 
         def rules() -> object | None:
-            if quotas.is_on or (audit is not None and SEND_CODE in audit.codes):
+            if quotas.is_on or (audit is not None and not audit.codes.isdisjoint((SEND_CODE, END_CODE))):
                 return None
             may_write = accepts_writes is None or accepts_writes()
             return (sends.lane_rules, access.rights()) if may_write else None
@@ -322,11 +322,16 @@ class Broker:
             is_watched = quotas.is_on or (audit is not None and PULL_CODE in audit.codes)
             return None if is_watched or access.guard is not None else self._pulls.lane_rules
 
+        def note_taken(message_count: int) -> None:
+            sends.note_received(message_count)
+            transactions.note_taken()
+
         lanes = sends.make_lanes(needs_signature=accounts is not None)
+        transactions.use_lanes(lanes)
         if accounts is not None:
             accounts.use_lanes(lanes)
         durability, pulls = partial(store.durability, True), PlainPulls(self._pulls, rules_of_pulls, dispatcher)
-        way = PlainSends(lanes, store.appender, durability, rules, sends.note_received, dispatcher, pulls)
+        way = PlainSends(lanes, store.appender, durability, rules, note_taken, dispatcher, pulls)
         dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
@@ -392,7 +397,7 @@ class Broker:
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
         sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends)
         pulls = PullHandler(shared, pull_rules(settings), filters)
-        self._sends, self._pulls = sends, pulls
+        self._sends, self._pulls, self._transactions = sends, pulls, transactions
         retries = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._subscribe_to_settings(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None

@@ -7,7 +7,7 @@ from sparrowmq.kernel.records cimport RecordWriter
 cdef int HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 cdef int _BODY_END_AT, _END_AT, _FLAG_AT, _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT
 cdef int _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD, _NAME_END, _VALUE_END, _WAIT_PAIR_BYTES
-cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE
+cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE, _HALF_MARK, _GROUP
 
 
 @cython.locals(
@@ -26,8 +26,8 @@ cdef class Scanner:
     cdef tuple _not_plain
     cdef bytes _letters
     cdef int64_t tags_code
-    cdef Py_ssize_t keys_at, keys_end, unique_at, unique_end, wait_at
-    cdef bint waits_otherwise
+    cdef Py_ssize_t keys_at, keys_end, unique_at, unique_end, wait_at, group_at, group_end
+    cdef bint waits_otherwise, is_half
 
     @cython.locals(at=Py_ssize_t, pair_end=Py_ssize_t, name_end=Py_ssize_t)
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1

@@ -37,6 +37,7 @@ _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT = 8, 16, 24, 32, 40
 _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD = 12, 16
 _NAME_END, _VALUE_END = 1, 2
 _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE = b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"true"
+_HALF_MARK, _GROUP = b"TRAN_MSG", b"PGROUP"
 _WAIT_PAIR_BYTES = 10  # WAIT true, with what separates them
 
 
@@ -101,14 +102,17 @@ def scan(content: bytes, places: bytes, not_plain: tuple[bytes, ...], max_bytes:
 
 class Scanner:
     """Reads the properties of messages, one after the other, and finds their terms: the places of keys and unique key,
-    and where the wish to wait begins; 0 for what is absent.
+    and where the wish to wait begins; 0 for what is absent. So is the place of the producer group.
 
-    `waits_otherwise`: the last one has a value of WAIT that is not `true`.
+    `waits_otherwise`: the last one has a value of WAIT that is not `true`. `is_half`: it begins a transaction.
     """
 
     __slots__ = (
         "_letters",
         "_not_plain",
+        "group_at",
+        "group_end",
+        "is_half",
         "keys_at",
         "keys_end",
         "tags_code",
@@ -122,12 +126,14 @@ class Scanner:
         self._not_plain = not_plain
         self._letters = b"".join([name[:1] for name in not_plain])
         self.tags_code = self.keys_at = self.keys_end = self.unique_at = self.unique_end = self.wait_at = 0
-        self.waits_otherwise = False
+        self.group_at = self.group_end = 0
+        self.waits_otherwise = self.is_half = False
 
     def is_plain(self, source: In, begin: int, end: int) -> bool:
         """Find the terms of the message with these properties. Returns whether it is plain."""
         self.tags_code = self.keys_at = self.keys_end = self.unique_at = self.unique_end = self.wait_at = 0
-        self.waits_otherwise = False
+        self.group_at = self.group_end = 0
+        self.waits_otherwise = self.is_half = False
         if not source.is_ascii(begin, end):
             return False
         at = begin
@@ -169,6 +175,11 @@ class Scanner:
         if name_end - name_at == len(_UNIQUE_KEY):
             if source.is_at(_UNIQUE_KEY, name_at):
                 self.unique_at, self.unique_end = begin, end
+            elif source.is_at(_HALF_MARK, name_at):
+                self.is_half = end - begin == len(_TRUE) and source.is_at(_TRUE, begin)
+        elif name_end - name_at == len(_GROUP):
+            if source.is_at(_GROUP, name_at):
+                self.group_at, self.group_end = begin, end
         elif name_end - name_at == len(_TAGS):
             if source.is_at(_TAGS, name_at):
                 self.tags_code = source.hash31(begin, end, 0)

@@ -7,6 +7,13 @@
 A lane is opened by the long way of a message, and takes the later ones that differ in nothing that a rule looks at. Who
 knows the rules closes all lanes when one has changed. A request that is not taken has changed nothing.
 
+A half message, which begins a transaction, takes the lane of its topic into the half topic. Its record is kept here,
+so that the transaction's end, a commit or a rollback, takes a lane, too:
+
+    end ── EndHeader.read ── Lanes.take_end: its half, of this group and id ── commit, record of the end ── Parked
+
+The broker learns of what lanes began and ended before it looks at its open transactions.
+
 headers.py says which headers are plain.
 """
 
@@ -18,19 +25,20 @@ from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.headers import Header
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls import PULL_CODE, PullLanes, PullTaker
-from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.record_layout import BORN_HOST_AT, BORN_TIMESTAMP_AT, FLAG_AT, PROPERTY_CRC_SIZE, SYS_FLAG_AT
+from sparrowmq.kernel.records import Record, RecordWriter
 from sparrowmq.kernel.signing import Hmac
 from sparrowmq.kernel.string_hash import positive
 
-SEND_CODE, SEND_BATCH_CODE = 310, 320
-_SEND_CODE, _SEND_BATCH_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, PULL_CODE
+SEND_CODE, SEND_BATCH_CODE, END_CODE = 310, 320, 37
+_SEND_CODE, _SEND_BATCH_CODE, _END_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, END_CODE, PULL_CODE
+_ONE_WAY = 2
 _MAX_SENDERS = 1 << 16  # accounts by topic
 _MAX_BATCH_MESSAGES = 1024  # larger ones are stored in parts
-_ONE_WAY = 2
 _MAX_INT = 0x7FFFFFFF
-_TRANSACTION_BITS = 0x0C
-_SENDER_BITS = 0x703  # of a system flag: the form of the body, several tags
-_COMMA = 0x2C
+_TRANSACTION_BITS, _PREPARED, _COMMIT = 0x0C, 0x04, 0x08  # of a system flag
+_SENDER_BITS = 0x703  # the form of the body, several tags
+_VALUE_END, _COMMA = 2, 0x2C
 # The fields of a SEND_MESSAGE_V2, in the order of their names: four words, then the letters from a to n.
 _ACCESS_KEY, _ONS_CHANNEL, _TOKEN = range(3)
 _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS = range(3, 10)
@@ -38,8 +46,16 @@ _MESSAGE_FLAG, _PROPERTIES, _TRIES, _UNIT_MODE, _MAX_TRIES, _BATCH, _BROKER = ra
 _SIGNATURE = 17  # is not signed
 _SIGNED_FIELDS = 17
 _FIRST_LETTER = 0x61
-_VALUE_END = 2
 _NEEDED_FIELDS = 0xFF << 3  # a to h
+# The fields of an END_TRANSACTION that are looked at, as bits.
+_ENDING_GROUP, _HALF_QUEUE_OFFSET, _HALF_OFFSET, _END, _MESSAGE_ID = 1, 2, 4, 8, 16
+_TRANSACTION_ID, _FROM_CHECK = 32, 64
+_NEEDED_BY_END = 31
+_ROLLBACK = 12
+_HALF_MARK = b"TRAN_MSG"
+_HALF_PROPERTIES_ROOM = 256  # more than a broker adds to a half message later
+_MAX_KEPT_BYTES, _KEPT_BYTES = 4 << 20, 2048  # of half messages; of each of them, besides its record
+_END_PROPERTIES, _END_TAGS_CODE = b"TAGS\1d\2", 0x64  # of the record of an end
 _REPLY_BEGIN = b'{"code":'
 _REPLY_ID = b',"extFields":{"msgId":"'
 _REPLY_QUEUE = b'","queueId":"'
@@ -61,11 +77,8 @@ class SendHeader:
         "access_key_at",
         "access_key_end",
         "born_ms",
-        "code",
         "flag",
         "is_batch",
-        "is_one_way",
-        "opaque",
         "properties_at",
         "properties_end",
         "queue_id",
@@ -77,18 +90,17 @@ class SendHeader:
     )
 
     def __init__(self) -> None:
-        self.born_ms = self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = 0
+        self.born_ms = self.flag = self.queue_id = self.sys_flag = 0
         self.properties_at = self.properties_end = self.topic_at = self.topic_end = 0
         self.access_key_at = self.access_key_end = self.signature_at = self.signature_end = 0
         self._places = Out()  # of the values, in the order of their names, in which they are signed
         self._places.zeros(_SIGNED_FIELDS * 8)
-        self.is_batch = self.is_one_way = False
+        self.is_batch = False
 
     def read(self, header: Header, source: In) -> bool:
         """Read a plain header. Returns False if it is not that of a plain send."""
         if header.flag != 0 and header.flag != _ONE_WAY:
             return False
-        self.code, self.opaque, self.is_one_way = header.code, header.opaque, header.flag == _ONE_WAY
         self.is_batch = header.code == _SEND_BATCH_CODE
         self.properties_at = self.properties_end = self.access_key_end = self.signature_end = 0
         fields = 0
@@ -170,16 +182,95 @@ def _field(source: In, at: int, end: int) -> int:
     return -1
 
 
-class SendLane:
-    """The lane of the plain messages of one topic. `queues` has the end of each queue that a message came to."""
+class EndHeader:
+    """The header of a plain END_TRANSACTION that commits or rolls back the half message at `queue_offset` of its queue
+    and `offset` of the log. `read` sets the attributes. Without a transaction id, the place of it is empty.
+    """
 
-    __slots__ = ("queues", "topic", "topic_hash")
+    __slots__ = ("group_at", "group_end", "id_at", "id_end", "is_commit", "offset", "queue_offset")
+
+    def __init__(self) -> None:
+        self.offset = self.queue_offset = self.group_at = self.group_end = self.id_at = self.id_end = 0
+        self.is_commit = False
+
+    def read(self, header: Header, source: In) -> bool:
+        """Read a plain header. Returns False if it is not that of a plain end."""
+        self.id_at = self.id_end = fields = 0
+        if header.escaped >= 0 or (header.flag != 0 and header.flag != _ONE_WAY):
+            return False
+        for number in range(header.count):
+            header.find_field(number)
+            field = _end_field(source, header.name_at, header.name_end)
+            if fields & field or not self._is_field_plain(source, field, header.value_at, header.value_end):
+                return False
+            fields |= field
+        return fields & _NEEDED_BY_END == _NEEDED_BY_END
+
+    def _is_field_plain(self, source: In, field: int, at: int, end: int) -> bool:
+        if field == _ENDING_GROUP:
+            self.group_at, self.group_end = at, end
+        elif field == _TRANSACTION_ID:
+            self.id_at, self.id_end = at, end
+        elif field == _FROM_CHECK:
+            return _is_text(source, at, end, b"true") or _is_text(source, at, end, b"false")
+        elif field in (_END, _HALF_OFFSET, _HALF_QUEUE_OFFSET):
+            number = source.number(at, end)
+            if field == _END:
+                self.is_commit = number == _COMMIT
+                return number in (_COMMIT, _ROLLBACK)
+            if field == _HALF_OFFSET:
+                self.offset = number
+            else:
+                self.queue_offset = number
+            return number >= 0
+        return True
+
+
+def _end_field(source: In, at: int, end: int) -> int:
+    """The field of an END_TRANSACTION with the name from `at` to `end`; 0 for others, of which nothing depends."""
+    if _is_text(source, at, end, b"producerGroup"):
+        return _ENDING_GROUP
+    if _is_text(source, at, end, b"transactionId"):
+        return _TRANSACTION_ID
+    if _is_text(source, at, end, b"tranStateTableOffset"):
+        return _HALF_QUEUE_OFFSET
+    if _is_text(source, at, end, b"commitLogOffset"):
+        return _HALF_OFFSET
+    if _is_text(source, at, end, b"commitOrRollback"):
+        return _END
+    if _is_text(source, at, end, b"fromTransactionCheck"):
+        return _FROM_CHECK
+    return _MESSAGE_ID if _is_text(source, at, end, b"msgId") else 0
+
+
+def _is_text(source: In, at: int, end: int, text: bytes) -> bool:
+    return end - at == len(text) and source.is_at(text, at)
+
+
+class SendLane:
+    """The lane of the plain messages of one topic. `queues` has the end of each queue that a message came to.
+    `addresses` has the properties that lead a half message there.
+    """
+
+    __slots__ = ("addresses", "queues", "topic", "topic_hash")
 
     def __init__(self, topic: bytes, queue_count: int) -> None:
         self.topic = topic
         name = In(topic + b"#")
         self.topic_hash = name.hash31(0, name.size, 0)  # of the keys in the index
         self.queues: list[QueueTail | None] = [None] * queue_count
+        self.addresses = [b"REAL_TOPIC\1%s\2REAL_QID\1%d\2" % (topic, number) for number in range(queue_count)]
+
+
+class Half:
+    """A half message on its way to a queue of a lane. `record` has its bytes."""
+
+    __slots__ = ("lane", "queue_id", "record")
+
+    def __init__(self, lane: SendLane, queue_id: int, record: Record) -> None:
+        self.lane = lane
+        self.queue_id = queue_id
+        self.record = record
 
 
 class Parked:
@@ -187,29 +278,30 @@ class Parked:
 
     Attributes:
         count: their number, one-way ones included.
-        batch_count: those of them that are SEND_BATCH_MESSAGE.
-        message_count: their messages.
-        end: the end of the last message in the log.
+        batch_count, end_count: those of them that are SEND_BATCH_MESSAGE, or END_TRANSACTION.
+        message_count: the messages that were sent with them.
+        end: the end of their last record in the log.
     """
 
-    __slots__ = ("_answers", "_store_host", "batch_count", "count", "end", "message_count")
+    __slots__ = ("_answers", "_store_host", "batch_count", "count", "end", "end_count", "message_count")
 
     def __init__(self, store_host: bytes) -> None:
         self._store_host = store_host.hex().upper().encode()
         self._answers = Out()
-        self.batch_count = self.count = self.message_count = 0
+        self.batch_count = self.count = self.end_count = self.message_count = 0
         self.end = 0
 
-    def add(self, header: SendHeader, queue_offset: int, offsets: list[int], end: int) -> None:
+    def add(self, header: Header, queue_id: int, queue_offset: int, offsets: list[int], end: int) -> None:
         """Add a request whose first message is at `queue_offset` of its queue. `offsets` are those of the log."""
         self.count += 1
         self.batch_count += header.code == _SEND_BATCH_CODE
+        self.end_count += header.code == _END_CODE
         self.message_count += len(offsets)
         self.end = end
-        if not header.is_one_way:
+        if header.flag != _ONE_WAY:
             answers = self._answers
             answers.i64(header.opaque)
-            answers.i64(header.queue_id)
+            answers.i64(queue_id)
             answers.i64(queue_offset)
             answers.i64(len(offsets))
             for offset in offsets:
@@ -227,7 +319,7 @@ class Parked:
             out.i64(0)
             out.raw(_REPLY_BEGIN)
             out.decimal(code)
-            if has_fields:
+            if has_fields and id_at < ids_end:
                 out.raw(_REPLY_ID)
                 while id_at < ids_end:
                     out.raw(self._store_host)
@@ -265,15 +357,16 @@ class Sender:
         self.parked = Parked(lanes.store_host)
 
     def take(self, source: In, at: int, body_at: int, end: int) -> bool:
-        header, pulls = self._lanes.header, self.pulls
+        header, pulls, lanes = self._lanes.header, self.pulls, self._lanes
         if not header.read(source, at, body_at):
             return False
         if header.code == _PULL_CODE:
             return body_at == end and pulls.take(header, source, at, end)
-        # Pulls are answered before a later send is taken.
-        return len(pulls.taken_pulls) == 0 and self._lanes.take(
-            header, source, body_at, end, self._born_host, self.parked
-        )
+        if len(pulls.taken_pulls) > 0:  # they are answered before a later send is taken
+            return False
+        if header.code == _END_CODE:
+            return body_at == end and lanes.take_end(header, source, self.parked)
+        return lanes.take(header, source, body_at, end, self._born_host, self.parked)
 
     def take_parked(self) -> Parked:
         """The parked requests, which are not parked any more."""
@@ -298,10 +391,19 @@ class Lanes:
         header: that of the request which is taken now.
         needs_signature: whether only what an account signed may take a lane.
         taken_count: the requests that lanes took.
+        begun_count, ended: what lanes did to transactions since the broker learned of it: how many half messages they
+            stored, and the queue offset of each half message that has ended, with whether by a commit.
     """
 
     __slots__ = (
+        "_begun",
+        "_end_header",
+        "_end_lane",
         "_entries",
+        "_half_lane",
+        "_half_scanner",
+        "_halves",
+        "_halves_bytes",
         "_has_keys",
         "_lanes",
         "_log",
@@ -314,7 +416,10 @@ class Lanes:
         "_senders",
         "_signed",
         "_suffix",
+        "_terms",
         "_writer",
+        "begun_count",
+        "ended",
         "header",
         "max_body_bytes",
         "needs_signature",
@@ -352,6 +457,16 @@ class Lanes:
         self.header = Header()
         self._properties = Out()
         self._signed = Out()
+        self._end_header = EndHeader()
+        self._half_lane: SendLane | None = None  # of the topic of half messages, and that of their ends
+        self._end_lane: SendLane | None = None
+        self._half_scanner: Scanner | None = None
+        self._terms = Scanner(())  # of a half message that ends
+        self._halves: dict[int, Half] = {}  # those whose ends may take a lane, by queue offset
+        self._halves_bytes = 0
+        self._begun: dict[int, Half] = {}  # those of which the broker has not learned, in the order of queue offsets
+        self.begun_count = 0
+        self.ended: list[tuple[int, bool]] = []
 
     def open_send(self, topic: bytes, queue_count: int, queue_id: int, queue: QueueTail) -> None:
         """Let plain messages to a queue of a topic take the short way."""
@@ -366,10 +481,61 @@ class Lanes:
         if len(self._senders) < _MAX_SENDERS:
             self._senders[access_key, topic] = key
 
+    def open_transactions(
+        self,
+        half_topic: bytes,
+        end_topic: bytes,
+        half_queue: QueueTail,
+        end_queue: QueueTail,
+        not_plain: tuple[bytes, ...],
+    ) -> None:
+        """Let half messages take the lanes of their topics, unless a property begins as one of `not_plain`, too."""
+        if self.needs_signature or self._half_scanner is not None:
+            return
+        self._half_lane, self._end_lane = SendLane(half_topic, 1), SendLane(end_topic, 1)
+        self._half_lane.queues[0], self._end_lane.queues[0] = half_queue, end_queue
+        self._half_scanner = Scanner(tuple([name for name in self._not_plain if name != _HALF_MARK]) + not_plain)
+
+    def keep_half(self, topic: bytes, queue_id: int, queue_offset: int, offset: int) -> None:
+        """Let the end of a half message to a queue of a topic take a lane. Its record is at `offset` of the log, in the
+        burst.
+        """
+        lane, begin = self._lanes.get(topic), self._log.burst.size - (self._log.end - offset)
+        if self._half_scanner is None or lane is None or queue_id >= len(lane.queues):
+            return
+        if self._halves_bytes > _MAX_KEPT_BYTES:
+            self._forget_halves()
+        self._keep(lane, queue_id, queue_offset, begin)
+
+    def forget_half(self, queue_offset: int) -> None:
+        """Let the end of this half message take the long way."""
+        half = self._halves.pop(queue_offset, None)
+        if half is not None:
+            self._halves_bytes -= half.record.size + _KEPT_BYTES
+
+    def take_begun(self) -> list[tuple[int, int, int, int, int, bytes]]:
+        """The half messages that lanes stored since the last call, and that have not ended: of each its queue offset,
+        offset and size, its times of birth and storing, and its properties.
+        """
+        begun = []
+        for queue_offset, half in self._begun.items():
+            record = half.record
+            born_ms, stored_ms = record.source.i64(BORN_TIMESTAMP_AT), record.store_timestamp_ms()
+            properties = record.source.slice(record.properties_at, self._properties_end(record))
+            begun.append((queue_offset, record.offset(), record.size, born_ms, stored_ms, properties))
+        self._begun.clear()
+        return begun
+
     def close(self) -> None:
         """Close all lanes, as a rule has changed. The next message of each topic takes the long way."""
         self._lanes.clear()
         self._senders.clear()
+        self._half_scanner = None
+        self._forget_halves()
+
+    def _forget_halves(self) -> None:
+        self._halves.clear()
+        self._halves_bytes = 0
 
     @property
     def open_count(self) -> int:
@@ -390,17 +556,27 @@ class Lanes:
         queue = lane.queues[header.queue_id]
         if queue is None or header.flag > _MAX_INT or header.sys_flag > _MAX_INT:
             return False
-        if header.sys_flag & _TRANSACTION_BITS or not self._is_plain(source):
+        is_half = header.sys_flag & _TRANSACTION_BITS != 0
+        scanner = self._half_scanner if is_half else self._scanner
+        if scanner is None or not self._is_plain(source, scanner):
             return False
+        suffix, target = self._suffix, lane
+        if is_half:
+            suffix = lane.addresses[header.queue_id] + suffix
+            if self._half_lane is None or not self._may_begin(scanner, len(suffix)):
+                return False
+            target, queue = self._half_lane, self._half_lane.queues[0]
+            assert queue is not None
         if self.needs_signature and not self._is_signed(source, body_at, end):
             return False
         burst_size = log.burst.size
-        self._share(lane, born_host)
+        self._share(target, 0 if is_half else header.queue_id, born_host)
         try:
             if header.is_batch:
                 offsets = self._put_batch(lane, queue, source.slice(body_at, end))
             else:
-                offsets = self._put_message(lane, queue, source, body_at, end)
+                self._set_body(source, body_at, end)
+                offsets = self._put_message(target, queue, scanner, suffix)
         except BaseException:
             log.burst.cut(burst_size)
             raise
@@ -408,8 +584,106 @@ class Lanes:
             log.burst.cut(burst_size)
             return False
         self.taken_count += 1
-        parked.add(header, queue.next_offset - len(offsets), offsets, log.end)
+        queue_offset = queue.next_offset - len(offsets)
+        if is_half:
+            self._begun[queue_offset] = self._keep(lane, header.queue_id, queue_offset, burst_size)
+            self.begun_count += 1
+        parked.add(plain, header.queue_id, queue_offset, offsets, log.end)
         return True
+
+    def take_end(self, plain: Header, source: In, parked: Parked) -> bool:
+        """End the transaction that a plain header of END_TRANSACTION names, as `take`. Its records are side by side."""
+        header, log, lane = self._end_header, self._log, self._end_lane
+        if len(self._halves) == 0 or not header.read(plain, source):
+            return False
+        half = self._halves.get(header.queue_offset)
+        if half is None or lane is None or not self._may_end(half, source):
+            return False
+        queue, end_queue = half.lane.queues[half.queue_id], lane.queues[0]
+        if queue is None or end_queue is None:
+            return False
+        burst, burst_size, begin = log.burst, log.burst.size, log.end
+        try:
+            if header.is_commit:
+                self._write_commit(half, queue.next_offset)
+            commit_size = burst.size - burst_size
+            self._write_end(lane, end_queue.next_offset, begin + commit_size)
+        except BaseException:
+            burst.cut(burst_size)
+            raise
+        size = burst.size - burst_size
+        if size > log.limit - begin:
+            burst.cut(burst_size)
+            return False
+        log.end = begin + size
+        if header.is_commit:
+            self._entries.add(queue, begin, commit_size, self._terms.tags_code)
+            if self._has_keys:
+                self._add_keys(half.lane, self._terms, half.record.source, begin)
+        self._entries.add(end_queue, begin + commit_size, size - commit_size, _END_TAGS_CODE)
+        self.forget_half(header.queue_offset)
+        self._begun.pop(header.queue_offset, None)
+        self.ended.append((header.queue_offset, header.is_commit))
+        self.taken_count += 1
+        parked.add(plain, 0, 0, [], log.end)
+        return True
+
+    def _may_begin(self, scanner: Scanner, suffix_size: int) -> bool:
+        """Whether the message with these terms is a half message that needs no long way."""
+        header = self._send_header
+        if header.is_batch or header.sys_flag & _TRANSACTION_BITS != _PREPARED:
+            return False
+        if not scanner.is_half or scanner.group_at == 0 or self._halves_bytes > _MAX_KEPT_BYTES:
+            return False
+        return self._message.end + suffix_size + _HALF_PROPERTIES_ROOM <= self._max_properties
+
+    def _may_end(self, half: Half, source: In) -> bool:
+        """Whether the header names this half message, its group, and its unique key, if any. Finds its terms."""
+        header, record, terms = self._end_header, half.record, self._terms
+        found = record.source
+        if record.offset() != header.offset or record.reconsume_times() != 0:
+            return False
+        if not terms.is_plain(found, record.properties_at, self._properties_end(record)):
+            return False
+        group = source.slice(header.group_at, header.group_end)
+        if group != found.slice(terms.group_at, terms.group_end):
+            return False
+        id_of_end = source.slice(header.id_at, header.id_end)
+        return len(id_of_end) == 0 or id_of_end == found.slice(terms.unique_at, terms.unique_end)
+
+    def _properties_end(self, record: Record) -> int:
+        return record.end - PROPERTY_CRC_SIZE if self._writer.crc else record.end
+
+    def _keep(self, lane: SendLane, queue_id: int, queue_offset: int, begin: int) -> Half:
+        """Keep the half message whose record is the last one of the burst, and begins there."""
+        record = Record(In(self._log.burst.piece(begin, self._log.burst.size)))
+        record.find(0, record.source.size)
+        half = self._halves[queue_offset] = Half(lane, queue_id, record)
+        self._halves_bytes += record.size + _KEPT_BYTES
+        return half
+
+    def _write_commit(self, half: Half, queue_offset: int) -> None:
+        """Write what consumers get of a half message. half_record.py draws it."""
+        message, record, log = self._message, half.record, self._log
+        source = record.source
+        sys_flag = source.i32(SYS_FLAG_AT) & ~_TRANSACTION_BITS | _COMMIT
+        born_ms, born_host = source.i64(BORN_TIMESTAMP_AT), source.slice(BORN_HOST_AT, record.store_timestamp_at)
+        self._writer.share(half.lane.topic, half.queue_id, sys_flag, born_ms, born_host, log.now_ms, record.offset())
+        message.content = message.properties = source
+        message.body_at, message.body_end = record.body_at, record.body_end
+        message.begin, message.end = record.properties_at, self._properties_end(record)
+        message.flag, message.wait_at = source.i32(FLAG_AT), 0
+        message.write(self._writer, queue_offset, log.end, b"")
+        message.content = message.properties = _NOTHING
+
+    def _write_end(self, lane: SendLane, queue_offset: int, offset: int) -> None:
+        """Write the record that a transaction has ended. broker/transactions/half_message.py draws it."""
+        writer, now_ms = self._writer, self._log.now_ms
+        body, begin = In(b"%d" % self._end_header.queue_offset), writer.out.size
+        writer.share(lane.topic, 0, 0, now_ms, self.store_host, now_ms)
+        writer.begin(queue_offset, offset, 0, body, 0, body.size, len(_END_PROPERTIES))
+        writer.out.raw(_END_PROPERTIES)
+        writer.end(begin)
 
     def _is_signed(self, source: In, body_at: int, end: int) -> bool:
         """Whether an account signed the request that may send to its topic."""
@@ -425,18 +699,23 @@ class Lanes:
         out.copy(source, body_at, end)
         return key.has_signed(out.content(), source.slice(header.signature_at, header.signature_end))
 
-    def _share(self, lane: SendLane, born_host: bytes) -> None:
+    def _share(self, lane: SendLane, queue_id: int, born_host: bytes) -> None:
         header = self._send_header
         sys_flag = header.sys_flag & _SENDER_BITS
-        self._writer.share(lane.topic, header.queue_id, sys_flag, header.born_ms, born_host, self._log.now_ms)
+        self._writer.share(lane.topic, queue_id, sys_flag, header.born_ms, born_host, self._log.now_ms)
 
-    def _put_message(self, lane: SendLane, queue: QueueTail, source: In, body_at: int, end: int) -> list[int] | None:
-        """Add the message whose body is from `body_at` to `end`. Returns its offset in the log; None for no room."""
-        message, scanner, log = self._message, self._scanner, self._log
-        burst_size, offset = log.burst.size, log.end
+    def _set_body(self, source: In, body_at: int, end: int) -> None:
+        message = self._message
         message.content, message.body_at, message.body_end, message.flag = source, body_at, end, self._send_header.flag
+
+    def _put_message(self, lane: SendLane, queue: QueueTail, scanner: Scanner, suffix: bytes) -> list[int] | None:
+        """Add the message with these terms, and a `suffix` behind its properties. Returns its offset in the log; None
+        for no room.
+        """
+        message, log = self._message, self._log
+        burst_size, offset = log.burst.size, log.end
         message.wait_at = scanner.wait_at
-        message.write(self._writer, queue.next_offset, offset, self._suffix)
+        message.write(self._writer, queue.next_offset, offset, suffix)
         message.content = _NOTHING
         size = log.burst.size - burst_size
         if size > log.limit - offset:
@@ -444,7 +723,7 @@ class Lanes:
         log.end = offset + size
         self._entries.add(queue, offset, size, scanner.tags_code)
         if self._has_keys:
-            self._add_keys(lane, message.properties, offset)
+            self._add_keys(lane, scanner, message.properties, offset)
         return [offset]
 
     def _put_batch(self, lane: SendLane, queue: QueueTail, content: bytes) -> list[int] | None:
@@ -472,13 +751,13 @@ class Lanes:
             scanner.read(found, index * TERM_BYTES)
             self._entries.add(queue, offset, following - offset, scanner.tags_code)
             if self._has_keys:
-                self._add_keys(lane, properties, offset)
+                self._add_keys(lane, scanner, properties, offset)
             index += 1
         return offsets
 
-    def _is_plain(self, source: In) -> bool:
+    def _is_plain(self, source: In, scanner: Scanner) -> bool:
         """Whether the properties need no long way. They begin behind a separator, so that no place in them is 0."""
-        header, out, message, scanner = self._send_header, self._properties, self._message, self._scanner
+        header, out, message = self._send_header, self._properties, self._message
         out.cut(0)
         out.u8(_VALUE_END)
         self.header.copy_unescaped(out, source, header.properties_at, header.properties_end)
@@ -488,8 +767,8 @@ class Lanes:
             return False
         return not scanner.waits_otherwise
 
-    def _add_keys(self, lane: SendLane, properties: In, offset: int) -> None:
-        scanner, keys, now_ms = self._scanner, self._entries.keys, self._log.now_ms
+    def _add_keys(self, lane: SendLane, scanner: Scanner, properties: In, offset: int) -> None:
+        keys, now_ms = self._entries.keys, self._log.now_ms
         if scanner.unique_at:
             key_hash = properties.hash31(scanner.unique_at, scanner.unique_end, lane.topic_hash)
             keys.add(positive(key_hash), offset, now_ms)

@@ -78,6 +78,7 @@ cdef class RecordWriter:
         int64_t born_ms,
         bytes born_host,
         int64_t store_timestamp_ms,
+        int64_t prepared_offset=*,
     ) except -1
     @cython.locals(out=Out, topic=bytes)
     cpdef int begin(

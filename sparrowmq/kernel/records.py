@@ -350,13 +350,21 @@ class RecordWriter:
         self.out = Out() if out is None else out
         self.crc = crc
         topic, queue_id, sys_flag, born_ms, born_host, self._store_timestamp_ms, self._store_host = shared[:7]
-        self._reconsume_times, self._prepared_offset = shared[7:]
-        self.share(topic, queue_id, sys_flag, born_ms, born_host, self._store_timestamp_ms)
+        self._reconsume_times, prepared_offset = shared[7:]
+        self.share(topic, queue_id, sys_flag, born_ms, born_host, self._store_timestamp_ms, prepared_offset)
 
     def share(
-        self, topic: bytes, queue_id: int, sys_flag: int, born_ms: int, born_host: bytes, store_timestamp_ms: int
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_timestamp_ms: int,
+        prepared_offset: int = 0,
     ) -> None:
         """Set fields that the next records share."""
+        self._prepared_offset = prepared_offset
         self._topic, self._queue_id, self._sys_flag = topic, queue_id, sys_flag & ~_HOST_BITS
         self._born_timestamp_ms, self._born_host = born_ms, born_host
         self._store_timestamp_ms = store_timestamp_ms

@@ -1,6 +1,6 @@
 """The short way of plain requests: a lane of the kernel takes them, and their answers wait until they are safe.
 
-    chunk of a connection ── prepare: has a rule changed? ── kernel/lanes.py takes plain sends ── park
+    chunk of a connection ── prepare: has a rule changed? ── kernel/lanes.py takes plain sends and ends ── park
     the turn's end ── answers made at once, and sent ── or held until the messages are safe
 
 All rules are on the long way, where a handler opens the lane of a topic. Before each chunk the rules are compared with
@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec.json import encode as quote
 
 from sparrowmq.errors import NotSafeInTime
-from sparrowmq.kernel.lanes import SEND_BATCH_CODE, SEND_CODE, Lanes, Sender
+from sparrowmq.kernel.lanes import END_CODE, SEND_BATCH_CODE, SEND_CODE, Lanes, Sender
 from sparrowmq.kernel.pulls import Pull, PullLanes
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
@@ -52,7 +52,7 @@ class PlainSends:
         log: gets the messages.
         durability: returns what their answers wait for.
         rules: returns what a lane relies on; another value after each change. None: no request may take a lane now.
-        note_received: counts messages.
+        note_taken: counts messages that were sent, and learns which transactions began and ended.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PlainSends:
         log: Log,
         durability: Callable[[], Durability],
         rules: Callable[[], object | None],
-        note_received: Callable[[int], None],
+        note_taken: Callable[[int], None],
         dispatcher: Dispatcher,
         pulls: Pulls,
     ) -> None:
@@ -72,7 +72,7 @@ class PlainSends:
         self._durability = durability
         self._rules = rules
         self._rules_of_lanes: object = None
-        self._note_received = note_received
+        self._note_taken = note_taken
         self._dispatcher = dispatcher
 
     def admit(self, session: Session) -> None:
@@ -103,14 +103,14 @@ class PlainSends:
         self._parked_sessions.append(session)
 
     def _answer_all(self) -> None:
-        """Answer the sends of this turn, once they are safe. They become safe together, so they wait together."""
+        """Answer the requests of this turn, once they are safe. They become safe together, so they wait together."""
         sessions, self._parked_sessions = self._parked_sessions, []
         latencies, end = self._dispatcher.latencies, 0
         answers: list[_Answer] = []
         for session in sessions:
             answer = _Answer(session, latencies)
             end = max(end, answer.parked.end)
-            self._note_received(answer.parked.message_count)
+            self._note_taken(answer.parked.message_count)
             answers.append(answer)
         durability = self._durability()
         if durability.holds(end):
@@ -141,7 +141,7 @@ class PlainSends:
 
 
 class _Answer:
-    """The answers to the sends of one connection in one turn."""
+    """The answers to the sends and ends of one connection in one turn."""
 
     __slots__ = ("burst", "code", "parked", "replies", "session")
 
@@ -162,8 +162,7 @@ class _Answer:
 
     def _counts(self) -> list[tuple[int, int]]:
         """The number of requests of each code."""
-        parked = self.parked
-        if not parked.batch_count:
-            return [(SEND_CODE, parked.count)]
-        counts = (SEND_CODE, parked.count - parked.batch_count), (SEND_BATCH_CODE, parked.batch_count)
+        batch_count, end_count = self.parked.batch_count, self.parked.end_count
+        send_count = self.parked.count - batch_count - end_count
+        counts = (SEND_CODE, send_count), (SEND_BATCH_CODE, batch_count), (END_CODE, end_count)
         return [(code, count) for code, count in counts if count]

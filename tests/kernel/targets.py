@@ -26,6 +26,13 @@ _SEND: Final = (
     b'"i":"KEYS\\u0001a b\\u0002UNIQ_KEY\\u0001AB\\u0002WAIT\\u0001true\\u0002TAGS\\u0001t\\u0002","j":"0","k":"false",'
     b'"m":"false"},"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":401}'
 )
+_HALF_PROPERTIES: Final = b'"i":"TRAN_MSG\\u0001true\\u0002PGROUP\\u0001g\\u0002'
+_HALF: Final = _SEND.replace(b'"f":"0"', b'"f":"4"').replace(b'"i":"', _HALF_PROPERTIES)
+_END: Final = (
+    b'{"code":37,"extFields":{"producerGroup":"g","commitLogOffset":"0","tranStateTableOffset":"0",'
+    b'"commitOrRollback":"8","fromTransactionCheck":"false","msgId":"AB","transactionId":"AB"},"flag":0,'
+    b'"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":401}'
+)
 
 
 def read_records(data: bytes) -> object:
@@ -65,17 +72,20 @@ def read_http2(data: bytes) -> object:
 
 
 def read_frames(data: bytes) -> object:
-    """Frames of a connection with an open lane for the topic T."""
+    """Frames of a connection with an open lane for the topic T, after a half message to it."""
     log = LogTail()
     log.limit = 1 << 30
     lanes = Lanes(log, NewEntries(), bytes(8), b"CLUSTER\1c\2", (b"DELAY", b"TIMER"), True, True, 0x7FFF)
     lanes.max_body_bytes = 1 << 20
     lanes.open_send(b"T", 4, 0, QueueTail())
+    lanes.open_transactions(b"HALF", b"END", QueueTail(), QueueTail(), (b"REAL_",))
     pulls = PullLanes()
     pulls.is_open = True  # headers are read, though none has a lane
     sender = Sender(lanes, pulls, bytes(8))
-    frames.cut(data, (1 << 20, 1 << 16, 10, 1 << 17), sender)
-    return lanes.taken_count, sender.take_parked().replies(), cursor.In(log.burst.content()).size
+    frames.cut(_frame(_HALF, b"half") + data, (1 << 20, 1 << 16, 10, 1 << 17), sender)
+    transactions = lanes.ended, lanes.take_begun()
+    answers, size = sender.take_parked().replies(), cursor.In(log.burst.content()).size
+    return transactions, lanes.taken_count, answers, size
 
 
 TARGETS: Final[dict[str, Target]] = {
@@ -110,5 +120,9 @@ def seeds(name: str) -> list[bytes]:
         return [b"\x10" + cases.header_block(random) for _ in range(20)]
     if name == "http2":
         return [bytes((number,)) + cases.sound_call(random, 1) for number in range(20)]
-    head = len(_SEND) + 12, len(_SEND)
-    return [head[0].to_bytes(4, "big") + head[1].to_bytes(4, "big") + _SEND + b"the body"]
+    half, end = _frame(_HALF, b"the body"), _frame(_END, b"")
+    return [_frame(_SEND, b"the body"), half, end, half + end]
+
+
+def _frame(head: bytes, body: bytes) -> bytes:
+    return (4 + len(head) + len(body)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head + body

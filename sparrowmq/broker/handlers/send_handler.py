@@ -29,7 +29,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import Perm, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, mark
@@ -46,6 +46,7 @@ from sparrowmq.store.timer_wheel import RECALL
 _SENDER_FLAGS: Final[int] = SysFlag.OF_SENDER
 MAX_RECONSUME_TIMES: Final = 1 << 30  # that a message can have had; each failure adds one to it
 _ASKS_FOR_REPLY: Final = mark(Property.REPLY_TO_CLIENT)
+_TRANSACTION_TOPICS: Final = names.HALF_TOPIC.encode(), names.OP_HALF_TOPIC.encode()
 _MAX_LANE_BODY_BYTES: Final = 1 << 16  # of larger ones the bytes cost more than the way
 
 
@@ -134,8 +135,11 @@ class SendHandler:
             self.on_request_message(name, properties, peer)
         msg_id = offset_id(self._rules.store_host, placed.offset)
         reply = SendMessageReply(msg_id, queue_id, placed.queue_offset)
-        if self.lanes is not None and isinstance(header, SendMessageV2) and entry.topic == name:
-            self._open_lane(self.lanes, topic, queue_id)
+        if self.lanes is not None and isinstance(header, SendMessageV2):
+            if entry.topic == name:
+                self._open_lane(self.lanes, topic, queue_id)
+            elif entry.topic == names.HALF_TOPIC:
+                self._open_half_lane(self.lanes, topic, queue_id, placed)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             reply.recall_handle = self._recall_handle(name, entry, entry.deliver_at_ms)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
@@ -156,6 +160,16 @@ class SendHandler:
             queue = self._store.queues.obtain(name, queue_id)
             lanes.max_body_bytes = min(self._rules.max_body_bytes, _MAX_LANE_BODY_BYTES)
             lanes.open_send(name.encode(), topic.write_queue_nums, queue_id, queue)
+
+    def _open_half_lane(self, lanes: Lanes, topic: TopicConfig, queue_id: int, placed: Placed) -> None:
+        """Let the next plain half messages to this queue, and the ends of all, take the short way, once it exists."""
+        queues = self._store.queues
+        half_queue, end_queue = queues.get(names.HALF_TOPIC, 0), queues.get(names.OP_HALF_TOPIC, 0)
+        if half_queue is None or end_queue is None or queues.get(topic.topic_name, queue_id) is None:
+            return
+        self._open_lane(lanes, topic, queue_id)
+        lanes.open_transactions(*_TRANSACTION_TOPICS, half_queue, end_queue, half_message.NOT_PLAIN)
+        lanes.keep_half(topic.topic_name.encode(), queue_id, placed.queue_offset, placed.offset)
 
     @property
     def lane_rules(self) -> object:

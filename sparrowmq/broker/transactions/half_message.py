@@ -26,7 +26,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half_record import Destination, Half
+from sparrowmq.protocol.messages.half_record import Destination
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import TIMERS, Properties, Terms, mark, render
@@ -52,6 +52,8 @@ _OWNER: Final = mark(Property.TRAN_OWNER)
 _BROKER_PROPERTIES: Final = _marked(
     Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES
 )
+# A half message with a property that begins so takes no lane: `divert` changes or refuses it.
+NOT_PLAIN: Final = tuple([name.encode() for name, _ in _BROKER_PROPERTIES] + [b"REAL_"])
 _DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = _marked(*DELAYS)
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records
@@ -109,10 +111,10 @@ def resumed(message: StoredMessage) -> Entry:
     return readdress(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
-def destination(half: Half) -> Destination:
-    properties = half.properties
+def destination(properties: Properties, owner: str | None = None) -> Destination:
+    """Return the destination of a half message. Raises: InvalidMessage, it has none."""
     topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
-    return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties), half.owner)
+    return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties), owner)
 
 
 def discarded(half: StoredMessage) -> Entry:

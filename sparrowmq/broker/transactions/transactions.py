@@ -45,9 +45,15 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.redirect import Redirect, restore
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.broker.transactions.open_transactions import StoredTransactions, Transaction, TransactionRules
+from sparrowmq.broker.transactions.open_transactions import (
+    OpenTransactions,
+    StoredTransactions,
+    Transaction,
+    TransactionRules,
+)
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import run_steps
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
@@ -57,6 +63,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.log_limit import LogLimit
@@ -121,8 +128,41 @@ class Transactions:
         self._check_counter = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
         self._read_counter = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
         figures.gauge("sparrowmq_transactions_open", "open transactions", lambda: len(self.open_transactions))
-        self.open_transactions, settled = StoredTransactions(store, offsets, clock, rules).read()
+        self._lanes: Lanes | None = None
+        self._open_transactions, settled = StoredTransactions(store, offsets, clock, rules).read()
         self._note_ends([] if rules.is_slave else settled)
+
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Learn of the transactions that lanes begin and end."""
+        self._lanes = lanes
+
+    def note_taken(self) -> None:
+        """Count the transactions that lanes began, and note those that they ended."""
+        lanes = self._lanes
+        if lanes is None:
+            return
+        self._half_counter.value += lanes.begun_count
+        lanes.begun_count = 0
+        ended, lanes.ended = lanes.ended, []
+        for queue_offset, commit in ended:
+            transaction = self._open_transactions.find(queue_offset)
+            if transaction is None:
+                self._open_transactions.note_op(queue_offset)
+            else:
+                self._open_transactions.end(transaction)
+            self._note_end(queue_offset, commit)
+
+    @property
+    def open_transactions(self) -> OpenTransactions:
+        """The open transactions, with those that lanes began."""
+        self.note_taken()
+        for begun in [] if self._lanes is None else self._lanes.take_begun():
+            queue_offset, offset, size, born_ms, stored_ms, content = begun
+            place = Placed(offset, queue_offset, stored_ms, self._host)
+            place.end += size
+            properties = Properties.decode(content)
+            self._add_transaction(place, born_ms, properties, half_message.destination(properties))
+        return self._open_transactions
 
     def part(self, save_period_s: float) -> Part:
         return Part(
@@ -169,7 +209,7 @@ class Transactions:
     def _open_transaction(self, entry: Entry, place: Placed) -> None:
         """Open the transaction of the half message that was diverted last and is now stored."""
         assert self._diverted_destination is not None
-        self._add_transaction(place, entry, self._diverted_destination)
+        self._add_transaction(place, entry.born_timestamp_ms, entry.properties, self._diverted_destination)
         self._diverted_destination = None
         self._half_counter.value += 1
 
@@ -206,11 +246,14 @@ class Transactions:
             self._refuse_another_end(queue_offset, commit)
             return None
         placed = self._finish(transaction, Commit(half, destination)) if commit else self._finish(transaction)
+        self._note_end(queue_offset, commit)
+        return placed
+
+    def _note_end(self, queue_offset: int, commit: bool) -> None:
         if len(self._recent_ends) >= REMEMBERED_ENDS:
             self._earlier_ends, self._recent_ends = self._recent_ends, {}
         self._recent_ends[queue_offset] = commit
         (self._commit_counter if commit else self._rollback_counter).value += 1
-        return placed
 
     def resume(self, offset: int) -> Placed:
         """Start a discarded or ended transaction again. Raises: RemoteError, there is none, or it is open."""
@@ -323,7 +366,8 @@ class Transactions:
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
         [placed] = self._store.append(entry)
         due_ms = self._next_check_ms(transaction)
-        self.open_transactions.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
+        self._forget(transaction)
+        self._open_transactions.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
         return entry, placed
 
     def _next_check_ms(self, transaction: Transaction) -> int:
@@ -380,11 +424,11 @@ class Transactions:
         if self._store.queues.get(HALF_TOPIC, 0) is not None:
             self._topics.ensure_own(HALF_TOPIC)
 
-    def _add_transaction(self, place: Placed, entry: Entry, destination: Destination) -> None:
+    def _add_transaction(self, place: Placed, born_ms: int, properties: Properties, destination: Destination) -> None:
         now_ms = place.store_timestamp_ms
         # A producer's clock that is ahead of ours must not delay the check.
-        born_ms = min(entry.born_timestamp_ms, now_ms)
-        own_immunity_s = half_message.own_immunity_s(entry.properties)
+        born_ms = min(born_ms, now_ms)
+        own_immunity_s = half_message.own_immunity_s(properties)
         immune_until_ms = born_ms + (
             self._rules.timeout_ms if own_immunity_s is None else self._rules.immune_ms(own_immunity_s)
         )
@@ -397,8 +441,14 @@ class Transactions:
         """Store the records that end a transaction, and the op record: all or none."""
         op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
         places = self._store.append(*entries, op)
-        self.open_transactions.end(transaction)
+        self._forget(transaction)
+        self._open_transactions.end(transaction)
         return places[-1]
+
+    def _forget(self, transaction: Transaction) -> None:
+        """Let no lane end a transaction from now on."""
+        if self._lanes is not None:
+            self._lanes.forget_half(transaction.queue_offset)
 
     def _half_at(self, queue_offset: int, offset: int, open_transaction: Transaction | None) -> Half:
         """Return the half message at these offsets; unlike Java, only the half topic's queue says where."""
@@ -442,7 +492,7 @@ def _log_damage(offset: int, error: Exception) -> None:
 
 def _destination_of(half: Half) -> Destination:
     try:
-        return half_message.destination(half)
+        return half_message.destination(half.properties, half.owner)
     except InvalidMessage as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 

@@ -67,7 +67,7 @@ def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k", TAGS="a", UNIQ_KEY="u")
     known = half_message.divert(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
-    to = half_message.destination(half)
+    to = half_message.destination(half.properties, half.owner)
     assert (to.topic, to.queue_id, to.group) == (known.topic, known.queue_id, known.group)
     for terms in (to.terms, known.terms, made.terms):
         assert (terms.tags_code, terms.keys, terms.unique_key) == (ord("a"), ("k",), "u")
@@ -84,7 +84,7 @@ def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
     sent = made.properties.render().replace("TRAN_OWNER\x01forged\x02", "")
     known = half_message.divert(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
-    to = half_message.destination(half)
+    to = half_message.destination(half.properties, half.owner)
     assert (known.owner, half.owner, to.owner) == ("payments-key", "payments-key", "payments-key")
     copied = half_message.copy(stored(made), 9, 1)
     assert copied.properties.get("TRAN_OWNER") == "payments-key"
