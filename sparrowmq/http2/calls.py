@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sparrowmq.kernel.frame_layout import GrpcError as GrpcError
 
@@ -52,7 +52,6 @@ class Caller:
         certificate: the common name in its verified certificate.
         is_known: whether a call of it was allowed. The methods set this: the server knows no accounts.
         is_trusted: whether its last signature was right. The methods set this, too.
-        kept: what the methods keep as long as the connection lasts.
     """
 
     host: str = "?"
@@ -60,7 +59,6 @@ class Caller:
     certificate: str | None = None
     is_known: Callable[[], bool] = bool  # False
     is_trusted: bool = False
-    kept: Any = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -19,12 +19,12 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
 from sparrowmq.grpc.brokers import ASK_TIMEOUT_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import account_of, client_id_of
-from sparrowmq.http2.calls import Call
+from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import pause
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
-from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections
 from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.users import BrokerUsers, CallPeer, check_enabled
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat
@@ -91,17 +91,10 @@ class AccountCluster:
         self._freshness = freshness
         self._capacity = capacity
         self._connections_by_account: dict[str, UserConnections] = {}
+        self.commands: ClientCommands | None = None
 
     def __len__(self) -> int:
         return len(self._connections_by_account)
-
-    @property
-    def commands(self) -> ClientCommands | None:
-        return self.own.commands
-
-    @commands.setter
-    def commands(self, commands: ClientCommands | None) -> None:
-        self.own.commands = commands
 
     def brokers_for(self, call: Call, client_id: str) -> AccountBrokers:
         """The brokers for the user that signed a call. Raises: AccessDenied, no user signed it; BrokerUnreachable, no
@@ -110,8 +103,7 @@ class AccountCluster:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
         user = grpc_principal(call.metadata, self.users.accounts, self._clock.now_ms(), self._freshness)
         check_enabled(user)
-        source = CallPeer(str(call.peer), call.peer.certificate)
-        return AccountBrokers(self, self.own.lookups(call.peer), user.access_key, source, client_id)
+        return AccountBrokers(self, call.peer, user.access_key, client_id)
 
     def client_left(self, client_id: str) -> None:
         self.announce(account_of(client_id), client_id, ())
@@ -167,13 +159,11 @@ class AccountBrokers:
     is_known = True  # by a signature
     local_broker = None
 
-    def __init__(
-        self, cluster: AccountCluster, lookups: Lookups, account: str, source: CallPeer, client_id: str
-    ) -> None:
+    def __init__(self, cluster: AccountCluster, caller: Caller, account: str, client_id: str) -> None:
         self.account = account
-        self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
+        self.route, self.topic, self.group = cluster.own.lookups(caller)
         self._cluster = cluster
-        self._source = source
+        self._source = CallPeer(str(caller), caller.certificate)
         self._client_id = client_id_of(account, client_id)
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
@@ -63,6 +63,7 @@ MAX_CACHED_ANSWERS: Final = 10_000
 # A broker of 4.x does not know the request.
 _NO_GROUP_CODES: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 Turn = Callable[[], AbstractAsyncContextManager[None]]
+Lookup = Callable[[str], Coroutine[Any, Any, V]]
 
 
 class MasterAddresses:
@@ -95,12 +96,9 @@ class MasterAddresses:
     async def masters(self, max_age_s: float = MAX_TABLE_AGE_S) -> list[str]:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
         table = (await self.cluster_table(max_age_s)).broker_addr_table
-        masters = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
-        former = {name: address for name, address in self._masters.items() if name not in self._doubted}
-        self._masters = former | masters
-        self._doubted -= masters.keys()
-        self._learn_names(table.values())
-        return sorted(masters)
+        self._masters = {name: address for name, address in self._masters.items() if name not in self._doubted}
+        self.learn(table.values())
+        return sorted(name for name, row in table.items() if MASTER in row.broker_addrs)
 
     async def cluster_table(self, max_age_s: float = MAX_TABLE_AGE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
@@ -115,9 +113,10 @@ class MasterAddresses:
                 return self._table
             raise self._table.with_traceback(None)
 
-    def learn(self, route: TopicRoute) -> None:
-        self._learn_names(route.broker_datas)
-        for row in route.broker_datas:
+    def learn(self, rows: Collection[BrokerRoute]) -> None:
+        self._names.update((address, row.broker_name) for row in rows for address in row.broker_addrs.values())
+        self.brokers_with_slaves.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
+        for row in rows:
             if MASTER in row.broker_addrs:
                 self._masters[row.broker_name] = row.broker_addrs[MASTER]
                 self._doubted.discard(row.broker_name)
@@ -129,10 +128,6 @@ class MasterAddresses:
     def name_at(self, address: str) -> str | None:
         """The name of a master, or of a slave: it may have become the master since a route was asked for."""
         return self._names.get(address)
-
-    def _learn_names(self, rows: Collection[BrokerRoute]) -> None:
-        self._names.update((address, row.broker_name) for row in rows for address in row.broker_addrs.values())
-        self.brokers_with_slaves.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
 
 
 class Connections:
@@ -233,22 +228,17 @@ class Connections:
         async with self._opening_locks[address]:  # so that each connection counts once
             if session := brokers.open_session(address):
                 return session
-            capacity.check_links()
-            capacity.link_count += 1
+            capacity.add_link()
             try:
                 session = await brokers.session(address)
             except BaseException:
-                capacity.link_count -= 1
+                capacity.remove_link()
                 raise
             if session.closed:
-                capacity.link_count -= 1
+                capacity.remove_link()
             else:
-                session.on_end(self._on_session_end)
+                session.on_end(capacity.remove_link)
             return session
-
-    def _on_session_end(self, _: Session) -> None:
-        assert self._capacity is not None, "only connections with a room are counted"
-        self._capacity.link_count -= 1
 
     def _leave_former(self, broker_name: str, address: str) -> None:
         """End the connection to a master that hangs, once there is another one: long polls would stay there."""
@@ -420,13 +410,7 @@ class ClusterBrokers:
         self._groups: AnswerCache[GroupConfig | None] = AnswerCache(clock, self._ask_group)
 
     def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
-        return ClientBrokers(self, self.lookups(call.peer), client_id)
-
-    def lookups(self, connection: Caller) -> Lookups:
-        """The questions of a connection of the gRPC port."""
-        if not isinstance(connection.kept, Lookups):
-            connection.kept = Lookups(self)
-        return connection.kept
+        return ClientBrokers(self, call.peer, client_id)
 
     def client_left(self, client_id: str) -> None:
         self.announce(client_id, ())
@@ -434,6 +418,14 @@ class ClusterBrokers:
     def probes(self) -> list[Probe]:
         """Return the conditions that mqproxy without accounts can be in because of clients."""
         return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.topics_not_asked)]
+
+    def lookups(self, caller: Caller) -> tuple[Lookup[TopicRoute], Lookup[TopicConfig], Lookup[GroupConfig | None]]:
+        """Return `route`, `topic` and `group` for the connection of a client."""
+        return (
+            partial(self.route, connection=caller),
+            partial(self.topic, connection=caller),
+            partial(self.group, connection=caller),
+        )
 
     async def route(self, topic: str, connection: Hashable = None) -> TopicRoute:
         """The brokers of a topic, for a connection of a client. Raises: NoRoute, NetworkError, RemoteError."""
@@ -457,7 +449,7 @@ class ClusterBrokers:
                 raise no_broker_error(self._name_servers)
             raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
-        self.addresses.learn(route)
+        self.addresses.learn(route.broker_datas)
         return route
 
     async def _ask_topic(self, name: str) -> TopicConfig:
@@ -520,31 +512,15 @@ def _lacks_master(route: TopicRoute) -> bool:
     return any(MASTER not in row.broker_addrs for row in route.broker_datas)
 
 
-class Lookups:
-    """The questions of one client's connection about topics and groups."""
-
-    def __init__(self, cluster: ClusterBrokers) -> None:
-        self._cluster = cluster
-
-    async def route(self, topic: str) -> TopicRoute:
-        return await self._cluster.route(topic, self)
-
-    async def topic(self, name: str) -> TopicConfig:
-        return await self._cluster.topic(name, self)
-
-    async def group(self, name: str) -> GroupConfig | None:
-        return await self._cluster.group(name, self)
-
-
 class ClientBrokers:
     account = ""
     is_known = True  # as without access control
     local_broker = None
 
-    def __init__(self, cluster: ClusterBrokers, lookups: Lookups, client_id: str) -> None:
+    def __init__(self, cluster: ClusterBrokers, caller: Caller, client_id: str) -> None:
         self._cluster = cluster
         self._client_id = client_id
-        self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
+        self.route, self.topic, self.group = cluster.lookups(caller)
         self.ask = cluster.ask
 
     async def check_topic_access(self, topic: str) -> None:

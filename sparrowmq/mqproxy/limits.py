@@ -6,7 +6,7 @@ SYSTEM_BUSY. A client with few bytes still gets room: those that fill the memory
 All connections of clients together have a limited number of turns to ask a server:
 
     with a turn     at most MAX_ACTIVE questions, at most MAX_ACTIVE_OF_ONE of them for one connection
-    waiting         a queue for each connection; the connections are served one after another
+    waiting         a line of connections, each with one question in it; its others wait behind this one
 
 So a connection that asks for thousands of names delays another one by a few answers at most.
 """
@@ -14,10 +14,9 @@ So a connection that asks for thousands of names delays another one by a few ans
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.errors import RemoteError
@@ -44,10 +43,14 @@ class Capacity:
             return ""
         return f"users at the gRPC port have {self.link_count} connections to brokers, and no more may be"
 
-    def check_links(self) -> None:
-        """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""
+    def add_link(self) -> None:
+        """Count one more connection to a broker. Raises: RemoteError, there are too many."""
         if self.link_count >= self._max_links:
             raise _busy_error(f"{self.problem}; a higher `ulimit -n` of mqproxy allows more")
+        self.link_count += 1
+
+    def remove_link(self, _: object = None) -> None:
+        self.link_count -= 1
 
     def check_bytes(self, size: int, own_bytes: int) -> None:
         """Do nothing if a client with `own_bytes` may have so many more. Raises: RemoteError."""
@@ -59,64 +62,27 @@ def _busy_error(text: str) -> RemoteError:
     return RemoteError(ResponseCode.SYSTEM_BUSY, f"mqproxy is busy: {text}")
 
 
-@dataclass(slots=True)
-class _Queue:
-    """The questions of one connection: the number of those with a turn, and those that wait."""
-
-    active: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
-
-    @property
-    def is_ready(self) -> bool:
-        return bool(self.waiting) and self.active < MAX_ACTIVE_OF_ONE
-
-
 class FairTurns:
     def __init__(self) -> None:
-        self._active = 0
-        self._queues: dict[Hashable, _Queue] = {}
-        self._ready: dict[Hashable, None] = {}  # connections with a question that may have the next turn, in order
-
-    def __len__(self) -> int:
-        return self._active
+        self._all = asyncio.Semaphore(MAX_ACTIVE)
+        self._limits: dict[Hashable, tuple[asyncio.Semaphore, asyncio.Lock]] = {}  # by connection
+        self._questions: Counter[Hashable] = Counter()  # of each connection, with a turn or waiting
 
     @asynccontextmanager
     async def turn(self, connection: Hashable) -> AsyncIterator[None]:
         """Wait for a turn, and have it inside the block."""
-        queue = self._queues.setdefault(connection, _Queue())
-        turn_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.waiting.append(turn_future)
-        self._note_ready(connection)
-        self._grant_turns()
+        own_limits = asyncio.Semaphore(MAX_ACTIVE_OF_ONE), asyncio.Lock()
+        own_turns, next_in_line = self._limits.setdefault(connection, own_limits)
+        self._questions[connection] += 1
         try:
-            await turn_future
-            yield
+            async with own_turns:
+                async with next_in_line:  # so that each connection has one place among those that wait
+                    await self._all.acquire()
+                try:
+                    yield
+                finally:
+                    self._all.release()
         finally:
-            if turn_future.cancelled():
-                self._grant_turns()  # drops it, if it would be the next
-            else:
-                self._active -= 1
-                queue.active -= 1
-                self._note_ready(connection)
-                self._grant_turns()
-
-    def _note_ready(self, connection: Hashable) -> None:
-        queue = self._queues[connection]
-        if queue.is_ready:
-            self._ready.setdefault(connection)
-        else:
-            self._ready.pop(connection, None)
-            if not queue.active and not queue.waiting:
-                del self._queues[connection]
-
-    def _grant_turns(self) -> None:
-        while self._active < MAX_ACTIVE and self._ready:
-            connection = next(iter(self._ready))
-            del self._ready[connection]  # the others come first the next time
-            queue = self._queues[connection]
-            turn_future = queue.waiting.popleft()
-            if not turn_future.cancelled():
-                turn_future.set_result(None)
-                queue.active += 1
-                self._active += 1
-            self._note_ready(connection)
+            self._questions[connection] -= 1
+            if not self._questions[connection]:
+                del self._questions[connection], self._limits[connection]

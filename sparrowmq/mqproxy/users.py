@@ -66,6 +66,11 @@ class _BrokerUserTable(NamedTuple):
     check: UserCheck
     read_s: float
 
+    def authorise(self, account: str, source: Peer, request: Request[Any], body: bytes) -> None:
+        user = self.users[account]
+        check_enabled(user)
+        self.check.authorise(user, source, BY_CODE[request.code], request, body)
+
 
 class BrokerUsers:
     """The users of all brokers: `accounts` and `passwords` have those of any broker by name, for signatures."""
@@ -97,26 +102,19 @@ class BrokerUsers:
         """Check that an account may send a request to a broker from its address. Raises: AccessDenied, it may not;
         BrokerUnreachable, the broker has not given its users."""
         table = self._table_of(broker_name)
-        user = table.users.get(account)
-        if user is None:
+        if account not in table.users:
             raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(DenialKind.UNKNOWN_ACCOUNT)
-        check_enabled(user)
-        caller: Peer = source
-        table.check.authorise(user, caller, BY_CODE[request.code], request, body)
+        table.authorise(account, source, request, body)
 
     def authorise_anywhere(self, account: str, source: CallPeer, request: Request[Any], body: bytes) -> None:
         """Check that an account may send a request to one of the brokers. Raises: AccessDenied."""
-        denial = _denial(f"User:{account} is not found")
+        denial = AccessDenied(f"User:{account} is not found", ResponseCode.NO_PERMISSION)
         for table in self._newest_first():
-            user = table.users.get(account)
-            if user is None:
-                continue
-            try:
-                check_enabled(user)
-                table.check.authorise(user, source, BY_CODE[request.code], request, body)
-                return
-            except AccessDenied as error:
-                denial = error
+            if account in table.users:
+                try:
+                    return table.authorise(account, source, request, body)
+                except AccessDenied as error:
+                    denial = error
         raise denial
 
     def may_see(self, account: str, topic: str, source: Peer) -> bool:
@@ -209,10 +207,6 @@ def _parse_used_settings(raw: bytes) -> dict[str, str]:
     """The settings that count here. Apache's brokers write paths such as C:\\users, which are no valid escapes."""
     lines = raw.decode("utf-8", "replace").splitlines()
     return parse_properties("\n".join(line for line in lines if line.startswith(_USED_SETTINGS)))
-
-
-def _denial(text: str) -> AccessDenied:
-    return AccessDenied(text, ResponseCode.NO_PERMISSION)
 
 
 def check_enabled(user: User) -> None:

@@ -18,7 +18,7 @@ from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
+from sparrowmq.protocol.requests.bodies import BrokerRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_headers import CreateAcl, Policy, PolicyRule, UserPolicies
 from sparrowmq.testing import Cluster, ManualClock
@@ -175,7 +175,7 @@ async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path)
         cluster._connections_by_account.pop("operator").close_event.set()
         await until(lambda: capacity.link_count == 1)
         await other.ask("broker-1", ask)
-        own.addresses.learn(TopicRoute([BrokerRoute("c", "broker-1", {0: "127.0.0.1:9"})]))
+        own.addresses.learn([BrokerRoute("c", "broker-1", {0: "127.0.0.1:9"})])
         with pytest.raises(BrokerUnreachable):
             await first.ask("broker-1", ask)
         assert capacity.link_count == 2, "a connection that failed does not count"

@@ -16,6 +16,7 @@ from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRout
 from sparrowmq.grpc.clients import MAX_TOPICS, Clients
 from sparrowmq.grpc.send_methods import SendMethods, TransactionId
 from sparrowmq.grpc.wire_types import MessageType, Resolution, message_class
+from sparrowmq.http2.calls import Caller
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy import cluster_brokers, limits
@@ -29,7 +30,6 @@ from sparrowmq.mqproxy.cluster_brokers import (
     SHORT_TABLE_AGE_S,
     ClusterBrokers,
     Connections,
-    Lookups,
     MasterAddresses,
 )
 from sparrowmq.mqproxy.limits import MAX_ACTIVE
@@ -65,7 +65,7 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
     addresses.doubt("b")
     with pytest.raises(BrokerUnreachable):
         await addresses.master_address("b")
-    addresses.learn(TopicRoute(broker_datas=[BrokerRoute(broker_name="b", broker_addrs={0: "four:1"})]))
+    addresses.learn([BrokerRoute(broker_name="b", broker_addrs={0: "four:1"})])
     assert await addresses.master_address("b") == "four:1"
 
 
@@ -74,7 +74,7 @@ async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so(
     servers: Any = ScriptedNameServers()
     addresses = MasterAddresses(servers, ManualClock())
     route = BrokerRoute(broker_name="a", broker_addrs={0: "one:1", 1: "slave:1"})
-    addresses.learn(TopicRoute(broker_datas=[route]))
+    addresses.learn([route])
     servers.table = {"b": {0: "two:1", 2: "slave:2"}}
     await addresses.masters()
     asks = ["one:1", "slave:1", "two:1", "slave:2", "stranger:1"]
@@ -269,8 +269,8 @@ async def test_all_connections_together_have_few_questions_at_the_name_servers()
     async with server, Network(address) as network:
         brokers = ClusterBrokers(network, SystemClock())
         questions = [
-            asyncio.ensure_future(lookups.route(f"x{number}"))
-            for lookups in (Lookups(brokers) for _ in range(50))
+            asyncio.ensure_future(ask_route(f"x{number}"))
+            for ask_route, _, _ in (brokers.lookups(Caller()) for _ in range(50))
             for number in range(50)
         ]
         await until(lambda: len(asked) >= MAX_ACTIVE)

@@ -41,7 +41,7 @@ async def test_all_connections_together_have_few_questions_at_a_time():
     asking = Asking()
     tasks = [task for name in range(100) for task in asking.start(f"c{name}", 100)]
     await until(lambda: asking.begun)
-    assert len(asking.begun) == len(asking.turns) == MAX_ACTIVE
+    assert len(asking.begun) == MAX_ACTIVE and asking.turns._all.locked()
     await end(tasks)
 
 
@@ -74,7 +74,7 @@ async def test_questions_of_connections_that_end_take_no_turns():
     tasks = asking.start("a", MAX_ACTIVE) + [each for name in "bcde" for each in asking.start(name, 9)]
     await until(lambda: asking.begun)
     await end(tasks)
-    assert len(asking.turns) == 0 and not asking.turns._queues and not asking.turns._ready
+    assert asking.turns._all._value == MAX_ACTIVE and not asking.turns._limits and not asking.turns._questions
     (last,) = asking.start("f", 1)
     await until(lambda: "f" in asking.begun)
     await end([last])
@@ -87,4 +87,4 @@ async def test_a_question_that_ends_as_its_turn_comes_gives_the_turn_back():
     asking.answers[0].set()
     await asyncio.sleep(0)  # the first is at its end, and the last has its turn but has not run
     await end(tasks)
-    assert len(asking.turns) == 0 and not asking.turns._queues
+    assert asking.turns._all._value == MAX_ACTIVE and not asking.turns._limits

@@ -10,14 +10,13 @@ from sparrowmq.protocol.codes import ResponseCode
 def test_no_more_connections_than_there_are_descriptors_for():
     capacity = Capacity(2)
     for _ in range(2):
-        capacity.check_links()
         assert capacity.problem == ""
-        capacity.link_count += 1
+        capacity.add_link()
     with pytest.raises(RemoteError, match="2 connections to brokers") as refused:
-        capacity.check_links()
+        capacity.add_link()
     assert refused.value.code == ResponseCode.SYSTEM_BUSY and "2 connections" in capacity.problem
-    capacity.link_count -= 1
-    capacity.check_links()
+    capacity.remove_link()
+    capacity.add_link()
 
 
 def test_a_client_with_few_bytes_gets_room_in_any_case():
