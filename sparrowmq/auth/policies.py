@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.names import RETRY
 
 E = TypeVar("E", bound=Enum)
 _ANY_WORD: Final = "*"
@@ -64,6 +65,11 @@ class Resource(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.name}"
+
+
+def resource_of(name: str) -> Resource:
+    """The topic of a name, or the group of a retry topic."""
+    return Resource(ResourceKind.GROUP if name.startswith(RETRY) else ResourceKind.TOPIC, name.removeprefix(RETRY))
 
 
 class Pattern(NamedTuple):

@@ -20,11 +20,11 @@ from typing import Any, Final
 from sparrowmq.auth import permissions
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, PUB, SUB, Peer, TopicAt
-from sparrowmq.auth.policies import Action, Resource, ResourceKind
+from sparrowmq.auth.policies import Action, Resource, ResourceKind, resource_of
 from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
+from sparrowmq.protocol.names import MAX_TOPIC_LENGTH
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
@@ -169,14 +169,14 @@ class UserCheck:
         for name, perms in permissions.needs(row, header, body, self._topic_at):
             actions = [Action.PUB] if perms & PUB else []
             actions += [Action.SUB] if perms & SUB else []
-            yield _resource_of(name), (*actions, alternative) if alternative else tuple(actions)
+            yield resource_of(name), (*actions, alternative) if alternative else tuple(actions)
 
     def _administrator_actions(self, row: Row, header: Request[Any]) -> Iterator[NeededAction]:
         resources = []
         action = _ACTIONS_ON_NAMED.get(row.code)
         if action is not None:
             if row.topic and (topic := getattr(header, row.topic)):
-                resources.append(_resource_of(topic))
+                resources.append(resource_of(topic))
             if row.group and (group := getattr(header, row.group)):
                 resources.append(Resource(ResourceKind.GROUP, group))
         if action is None or not resources:
@@ -194,10 +194,6 @@ class UserCheck:
             if len(resource.name) <= MAX_TOPIC_LENGTH:
                 self._decisions[key] = is_allowed
         return is_allowed
-
-
-def _resource_of(name: str) -> Resource:
-    return Resource(ResourceKind.GROUP if name.startswith(RETRY) else ResourceKind.TOPIC, name.removeprefix(RETRY))
 
 
 _DENIED_CODE: Final = int(ResponseCode.NO_PERMISSION)

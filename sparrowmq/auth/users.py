@@ -33,10 +33,11 @@ from sparrowmq.auth.policies import (
     parse_entry,
     parse_pattern,
     parse_policy_kind,
+    resource_of,
 )
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.names import DLQ, RETRY, TRACE_TOPIC, retry_topic
+from sparrowmq.protocol.names import DLQ, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests.user_headers import DISABLED, ENABLED, NORMAL, SUPER, Policy, PolicyRule, UserEntry
 from sparrowmq.protocol.signature import SigningKey
 from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, UserSettings, named_secret
@@ -77,10 +78,7 @@ class User:
 
     def may(self, resource: str, needed: int, source: bytes = b"") -> bool:
         """Whether the user has one of the permissions on a topic or retry topic, from a packed address."""
-        if resource.startswith(RETRY):
-            wanted = Resource(ResourceKind.GROUP, resource.removeprefix(RETRY))
-        else:
-            wanted = Resource(ResourceKind.TOPIC, resource)
+        wanted = resource_of(resource)
         return (needed & Perm.PUB != 0 and self.may_do(Action.PUB, wanted, source)) or (
             needed & Perm.SUB != 0 and self.may_do(Action.SUB, wanted, source)
         )

@@ -17,7 +17,7 @@ import msgspec
 
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import Peer
-from sparrowmq.auth.policies import Action, Resource, ResourceKind
+from sparrowmq.auth.policies import Action, resource_of
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.users import User, principals
 from sparrowmq.errors import (
@@ -34,7 +34,6 @@ from sparrowmq.metrics.condition_kinds import USERS_NOT_READ, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import pack
-from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.requests.user_headers import SUBJECT, ListAcls, ListUsers, decode_policies, decode_users
@@ -119,8 +118,7 @@ class BrokerUsers:
 
     def may_see(self, account: str, topic: str, source: Peer) -> bool:
         """Whether an account may do anything with a topic, or with the group of a retry topic, at any broker."""
-        kind = ResourceKind.GROUP if topic.startswith(RETRY) else ResourceKind.TOPIC
-        resource, host = Resource(kind, topic.removeprefix(RETRY)), source.host[:-PORT_BYTES]
+        resource, host = resource_of(topic), source.host[:-PORT_BYTES]
         users = [table.users[account] for table in self._tables.values() if account in table.users]
         return any(user.may_do(action, resource, host) for user in users for action in _ROUTE_ACTIONS)
 
