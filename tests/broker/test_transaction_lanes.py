@@ -290,6 +290,25 @@ async def test_transactions_of_a_chunk_take_lanes(tmp_path: Path) -> None:
     assert bodies == [b"half"] * 24
 
 
+async def test_a_half_message_that_was_stored_again_has_no_lane_for_its_end(tmp_path: Path) -> None:
+    """The broker stores it again before it asks its producer; an end may name the older copy, and counts once."""
+    async with live_broker(tmp_path) as live:
+        for _ in range(4):
+            await begin_and_end(live)
+        lanes, transactions, half = lanes_of(live), live.broker._transactions, await begin(live)
+        transaction = transactions.open_transactions.find(half[0])
+        stored = transactions._decode_at(half[1])
+        assert transaction is not None and stored is not None
+        transactions._copy(transaction, stored, 1)
+        taken = lanes.taken_count
+        assert transaction.queue_offset == half[0] + 1
+        for _ in range(2):
+            await live.session.call(end_request(half, 8))
+        assert lanes.taken_count == taken and len(transactions.open_transactions) == 0
+        bodies = [message.body for message in await live.messages(max_msg_nums=200)]
+    assert bodies == [b"half"] * 5
+
+
 async def test_many_open_transactions_take_the_long_way(tmp_path: Path) -> None:
     """Of open half messages lanes keep a few megabytes."""
     async with live_broker(tmp_path) as live:
