@@ -53,7 +53,7 @@ from sparrowmq.store.queues.plain_reading import PlainReader
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
-from sparrowmq.store.record_repair import Copy, RepairResult, find_fenced, replace_known_damage
+from sparrowmq.store.record_repair import RepairResult, Requests, find_fenced, replace_known_damage
 from sparrowmq.store.recovery import Recovery, RecoveryResult
 from sparrowmq.store.retention import Cleaning, Retention, RetentionHold, TopicDeletion
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
@@ -389,9 +389,9 @@ class MessageStore:
         self._cleaning = max(self._cleaning, cleaning, key=lambda each: each.value)
         self.wants_cleaning.set()
 
-    def replace_damaged(self, copy: Copy, max_bytes: int) -> RepairResult:
-        """Replace found damage of up to `max_bytes` by the copy's records. Raises: LogsDiffer, DiskFull, OSError."""
-        return replace_known_damage(self.settings, self._vfs, self.scrubber, self.queues, copy, max_bytes)
+    def replace_damaged(self, max_bytes: int) -> Requests[RepairResult]:
+        """Replace found damage of up to `max_bytes` by a copy's records. Raises: LogsDiffer, DiskFull, OSError."""
+        return replace_known_damage(self.settings, self._vfs, self.scrubber, self.queues, max_bytes)
 
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards."""

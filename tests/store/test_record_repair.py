@@ -13,6 +13,7 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.record_repair import take_from
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies, put
@@ -236,10 +237,10 @@ def test_damage_that_the_copy_cannot_repair_does_not_hold_up_the_repair_of_other
         pass
     assert set(store.scrubber.damaged) == {places[3][0], places[30][0]}
     with pytest.raises(LogsDiffer):
-        store.replace_damaged(slave, 1 << 20)
+        take_from(slave, store.replace_damaged(1 << 20))
     assert set(store.scrubber.damaged) == {places[3][0]}
     slave.spoils = bytes
-    store.replace_damaged(slave, 1 << 20)
+    take_from(slave, store.replace_damaged(1 << 20))
     assert not store.scrubber.damaged
     assert {path: path.read_bytes() for path in before} == before
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -28,9 +29,8 @@ from sparrowmq.protocol.requests.bodies import ClusterTable
 from sparrowmq.protocol.requests.headers import ViewMessage
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.store.care.repair import replace_closed
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.record_repair import RepairResult
+from sparrowmq.store.record_repair import RepairResult, advance, replace_damaged, take_from
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
@@ -42,59 +42,32 @@ POLL_S: Final = 1.0
 RETRY_S: Final = 60.0
 MAX_REPAIR_BYTES: Final = 64 << 20  # of one damaged part that is replaced while the broker runs
 BEYOND_ALL_LOGS: Final = 1 << 62  # no log is so long: only damage that was fenced off is replaced
-_AHEAD: Final = 64  # records that are asked for together
-
-
-class NotFetched(Exception):
-    """The record at `offset` was not asked for yet."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(offset)
-        self.offset = offset
 
 
 class PeerLog:
+    """The log of the broker at an address. Created on the event loop of the pool."""
+
     def __init__(self, pool: Pool, address: str) -> None:
         self._pool = pool
         self._address = address
         self._loop = asyncio.get_running_loop()
 
     def record_at(self, offset: int) -> bytes | None:
-        """Return the record at an offset; None if there is none. For a thread. Raises: NetworkError, RemoteError."""
-        try:
-            return asyncio.run_coroutine_threadsafe(self.ask(offset), self._loop).result(3 * TIMEOUT_S)
-        except TimeoutError as late:
-            raise NetworkError(f"{self._address} does not answer") from late
+        """As `ask`, for another thread."""
+        return asyncio.run_coroutine_threadsafe(self.ask(offset), self._loop).result()
 
     async def ask(self, offset: int) -> bytes | None:
-        session = await self._pool.session(self._address)
+        """Return the record at an offset; None if there is none. Raises: NetworkError, RemoteError."""
         try:
-            return bytes((await session.call(ViewMessage(offset), timeout_s=TIMEOUT_S)).body)
+            async with asyncio.timeout(3 * TIMEOUT_S):
+                session = await self._pool.session(self._address)
+                return bytes((await session.call(ViewMessage(offset), timeout_s=TIMEOUT_S)).body)
+        except TimeoutError as late:
+            raise NetworkError(f"{self._address} does not answer") from late
         except RemoteError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:  # "can not find message by the offset"
                 return None
             raise
-
-
-class FetchedRecords:
-    """The records of a peer that were asked for, so that a repair on the loop never waits."""
-
-    def __init__(self, peer: PeerLog) -> None:
-        self._peer = peer
-        self._records: dict[int, bytes | None] = {}
-
-    def record_at(self, offset: int) -> bytes | None:
-        """Return the record at an offset; None if there is none. Raises: NotFetched."""
-        if offset not in self._records:
-            raise NotFetched(offset)
-        return self._records[offset]
-
-    async def fetch(self, offset: int) -> None:
-        for _ in range(_AHEAD):
-            record = self._records[offset] = await self._peer.ask(offset)
-            if not record:
-                return
-            offset += len(record)
 
 
 async def repair_closed(
@@ -114,7 +87,8 @@ async def repair_closed(
         for address in await peers():
             peer_log = PeerLog(pool, address)
             try:
-                replaced = await asyncio.to_thread(replace_closed, settings, Disk(), peer_log, first_damage)
+                requests = replace_damaged(settings, Disk(), first_damage, is_partial=True)
+                replaced = await asyncio.to_thread(take_from, peer_log, requests)
             except (SparrowError, OSError) as error:
                 reason = f"the broker at {address} cannot help: {error}"
                 continue
@@ -154,7 +128,7 @@ class SelfRepair:
         for address in await self._peers():
             self._retry_from_s = self._clock.monotonic() + RETRY_S
             try:
-                await self._repair(FetchedRecords(PeerLog(self._pool, address)))
+                await self._repair(PeerLog(self._pool, address))
             except SparrowError as error:
                 log.warning("the damage of the log is not repaired by the broker at %s: %s", address, error)
             if not self._has_damage():
@@ -166,13 +140,11 @@ class SelfRepair:
         damaged = any(end - begin <= MAX_REPAIR_BYTES for begin, end in scrubber.damaged.items())
         return damaged or bool(scrubber.fenced)
 
-    async def _repair(self, peer_log: FetchedRecords) -> None:
-        while True:
-            try:
-                self._store.replace_damaged(peer_log, MAX_REPAIR_BYTES)
-                return
-            except NotFetched as missing:
-                await peer_log.fetch(missing.offset)
+    async def _repair(self, peer_log: PeerLog) -> None:
+        with closing(self._store.replace_damaged(MAX_REPAIR_BYTES)) as requests:
+            step = advance(requests)
+            while isinstance(step, int):
+                step = advance(requests, await peer_log.ask(step))
 
 
 async def same_log_addresses(settings: BrokerSettings, own_address: str, pool: Pool) -> list[str]:

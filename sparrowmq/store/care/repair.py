@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.record_repair import Copy, RepairResult, replace_damaged
+from sparrowmq.store.record_repair import Copy, RepairResult, replace_damaged, take_from
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
-from sparrowmq.store.vfs import StoreLock, Vfs
+from sparrowmq.store.vfs import Vfs
 
 
 def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> RepairResult:
@@ -21,22 +21,7 @@ def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Repai
     Raises: StoreLocked; BadStore, a file is missing or has another size; DiskFull, nothing can be set aside;
     LogsDiffer, NetworkError, RemoteError: the other log is no copy or cannot be read, and nothing is fenced off.
     """
-    replaced = RepairResult()
-    if copy is not None:
-        lock = StoreLock(vfs, settings.layout)
-        try:
-            replaced = replace_damaged(settings, vfs, copy)
-        finally:
-            lock.close()
+    replaced = RepairResult() if copy is None else take_from(copy, replace_damaged(settings, vfs))
     settings = replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE, checks_all=True)
     MessageStore.open(settings, vfs=vfs).close()
     return replaced
-
-
-def replace_closed(settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int) -> RepairResult:
-    """Only replace the damaged records that the copy has, from the file with offset `begin` on. Raises: as `repair`."""
-    lock = StoreLock(vfs, settings.layout)
-    try:
-        return replace_damaged(settings, vfs, copy, begin, is_partial=True)
-    finally:
-        lock.close()

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
-from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.loop.slices import Steps
+from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, check_records_in_steps
 
 _SEARCH_BACK_BYTES: Final = (
@@ -68,39 +69,38 @@ class Shipping:
         raise CorruptRecord(self._log.row.path_at(offset), offset, "a sound record")
 
     def _record_from(self, offset: int) -> Steps[int]:
-        at = yield from self._record_before(offset)
+        at = yield from record_before(self._log, offset)
         while at < offset:
             following, problem = yield from check_records_in_steps(self._log, at)
             yield
             if problem is not None:  # only damage that reaches into the bytes to send matters
-                sound = yield from self._next_sound(at, offset)
+                sound = yield from _next_sound(self._log, at, offset)
                 following = (yield from self._end_of_sound(at)) if sound is None else sound
             at = following
         return at
 
-    def record_before(self, offset: int) -> int:
-        """Return the begin of a record at `offset`, or not too far before it."""
-        return at_once(self._record_before(offset))
 
-    def _record_before(self, offset: int) -> Steps[int]:
-        file = self._log.row.find(offset)
-        begin = file.begin if file is not None else self._log.begin
-        for reach in _SEARCH_BACK_BYTES:
-            if offset - reach <= begin:
-                break
-            for after_offset in range(offset - reach, offset, STEP_BYTES):
-                sound = yield from self._next_sound(after_offset, min(after_offset + STEP_BYTES, offset))
-                if sound is not None:
-                    return sound
-                yield
-        return begin  # each file begins with a record
+def record_before(commit_log: CommitLog, offset: int) -> Steps[int]:
+    """Return the begin of a record at `offset`, or not too far before it."""
+    file = commit_log.row.find(offset)
+    begin = file.begin if file is not None else commit_log.begin
+    for reach in _SEARCH_BACK_BYTES:
+        if offset - reach <= begin:
+            break
+        for after_offset in range(offset - reach, offset, STEP_BYTES):
+            sound = yield from _next_sound(commit_log, after_offset, min(after_offset + STEP_BYTES, offset))
+            if sound is not None:
+                return sound
+            yield
+    return begin  # each file begins with a record
 
-    def _next_sound(self, after_offset: int, last: int) -> Steps[int | None]:
-        """Return the begin of the first sound record after `after_offset` and at most at `last`."""
-        for place in self._log.places(after_offset, last + 1):
-            if place > last:  # it searches a little further than `last`
-                break
-            _, problem = yield from check_records_in_steps(self._log, place)
-            if problem is None:
-                return place
-        return None
+
+def _next_sound(commit_log: CommitLog, after_offset: int, last: int) -> Steps[int | None]:
+    """Return the begin of the first sound record after `after_offset` and at most at `last`."""
+    for place in commit_log.places(after_offset, last + 1):
+        if place > last:  # it searches a little further than `last`
+            break
+        _, problem = yield from check_records_in_steps(commit_log, place)
+        if problem is None:
+            return place
+    return None

@@ -20,8 +20,8 @@ from sparrowmq.broker.failover.group_keys import Present, compare_first
 from sparrowmq.broker.failover.group_state import GroupState, OwnEpoch
 from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, SparrowError
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.store.care.repair import replace_closed
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.record_repair import replace_damaged, take_from
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.mutated import QUEUES, SECTOR, settings_of
@@ -233,7 +233,7 @@ class Killed:
 
     def _repaired(self, settings: StoreSettings, other: MessageStore, offset: int) -> bool:
         try:
-            done = replace_closed(settings, Disk(), Copy(other), offset)
+            done = take_from(Copy(other), replace_damaged(settings, Disk(), offset, is_partial=True))
         except SparrowError:
             return False
         return done.count + done.blank_count > 0
@@ -301,7 +301,7 @@ class Killed:
                 store.scrubber.review()
                 for other in group.others(number):
                     try:
-                        store.replace_damaged(Copy(other), 1 << 30)
+                        take_from(Copy(other), store.replace_damaged(1 << 30))
                     except SparrowError as error:
                         problem += f", {error}"
         return problem if group.others(number) else None  # the only copy: it is refused, not lost

@@ -15,7 +15,7 @@ from sparrowmq.broker.broker_settings import SlaveAck
 from sparrowmq.broker.failover.group_state import RECOVERING, OwnEpoch
 from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication import peer_repair
-from sparrowmq.broker.replication.peer_repair import POLL_S, FetchedRecords, PeerLog
+from sparrowmq.broker.replication.peer_repair import POLL_S, PeerLog
 from sparrowmq.errors import CorruptRecord, NetworkError, RemoteError
 from sparrowmq.kernel.record_layout import MAGIC_V1
 from sparrowmq.loop.clock import SystemClock
@@ -110,12 +110,6 @@ async def test_silence_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.M
     monkeypatch.setattr(peer_repair, "TIMEOUT_S", 0.01)
     with pytest.raises(NetworkError, match="a:1 does not answer"):
         await asyncio.to_thread(PeerLog(cast(Pool, Answers(None)), "a:1").record_at, 0)
-
-
-async def test_records_after_the_one_that_is_needed_are_fetched_with_it() -> None:
-    fetched = FetchedRecords(PeerLog(cast(Pool, Answers({0: b"abc", 3: b"d"})), "a:1"))
-    await fetched.fetch(0)
-    assert [fetched.record_at(offset) for offset in (0, 3, 4)] == [b"abc", b"d", None]
 
 
 async def test_a_member_with_rot_takes_the_records_from_another_before_it_serves(
