@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.errors import BadStore
 from sparrowmq.kernel.records import Passed
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import Property, SysFlag
@@ -33,7 +33,7 @@ from sparrowmq.store.index import Index, IndexFile
 from sparrowmq.store.index_keys import key_hash, keys_of
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA, Layout
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.scrub import STEP_BYTES
+from sparrowmq.store.log.scrub import STEP_BYTES, check_records
 from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.queues.entries import Entry
@@ -44,15 +44,16 @@ from sparrowmq.store.vfs import Disk, Unsynced, Vfs, content_of
 
 _OPEN_FILES: Final = 1024
 _BYTES_PER_COMPARISON: Final = 512 * ENTRY_SIZE
-_TAGS_CODE_SIZE: Final = 8
 
 
-def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None) -> Iterator[str]:
-    """Yield each violation in the store as a sentence."""
+def verify(
+    settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None, *, reads_index: bool = True
+) -> Iterator[str]:
+    """Yield each violation in the store as a sentence. Without the index it takes a tenth of the time."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
         log, queues = open_to_check(settings, vfs)
-        index = Index.from_settings(settings, vfs, Unsynced(), writable=False)
+        index = Index.from_settings(settings, vfs, Unsynced(), writable=False) if reads_index else None
     except BadStore as bad:
         yield str(bad)
         return
@@ -81,48 +82,101 @@ def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTa
     return log, queues
 
 
+class _QueueRow:
+    """The next entries of one queue, as the log says. The last ones were not compared yet."""
+
+    __slots__ = ("begin", "entries", "is_delayed", "missing", "queue", "verified")
+
+    def __init__(self, queue: ConsumeQueue | None, begin: int, is_delayed: bool) -> None:
+        self.queue = queue  # None if the topic was deleted
+        self.begin = begin  # the queue offset of the first entry that was not compared
+        self.entries = bytearray()  # those from there on
+        self.verified: list[tuple[int, int]] = []  # the queue offsets of entries that are as the log says
+        self.missing: list[str] = []  # missing entries. They do not count if the topic was deleted and created again
+        self.is_delayed = is_delayed
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.entries) // ENTRY_SIZE
+
+    def compare(self) -> Iterator[str]:
+        queue = self.queue
+        while self.entries and queue is not None:
+            is_there = self.begin >= queue.min_offset  # else an earlier file was deleted
+            on_disk = queue.stored_entries(self.begin, len(self.entries) // ENTRY_SIZE) if is_there else b""
+            expected = bytes(self.entries[: len(on_disk) or ENTRY_SIZE])
+            end = self.begin + len(expected) // ENTRY_SIZE
+            if on_disk == expected:
+                self.verified.append((self.begin, end))
+            else:
+                for number, entry in enumerate(ENTRY.iter_unpack(expected), self.begin):
+                    yield from self._compare_one(queue, number, Entry(*entry))
+            self.begin = end
+            del self.entries[: len(expected)]
+        self.begin = self.end
+        self.entries.clear()
+
+    def _compare_one(self, queue: ConsumeQueue, number: int, expected: Entry) -> Iterator[str]:
+        entry = queue.entry(number)
+        place = f"entry {number} of queue {queue.topic}/{queue.queue_id}"
+        if entry is None or entry.offset < expected.offset:
+            self.missing.append(f"{place} is missing, its record is at {expected.offset}")
+        elif entry.offset == expected.offset and entry.size != expected.size:
+            yield f"{place} says {entry.size} bytes, the record has {expected.size}"
+        elif entry.offset == expected.offset and entry.tags_code != expected.tags_code and not self.is_delayed:
+            yield f"{place} has the tags code {entry.tags_code}, the record {expected.tags_code}"
+
+    def unverified(self, begin: int) -> Iterator[int]:
+        """Yield the queue offsets from `begin` on whose entries were not found to be as the log says."""
+        assert self.queue is not None
+        for verified_begin, verified_end in sorted(self.verified):
+            yield from range(begin, verified_begin)
+            begin = max(begin, verified_end)
+        yield from range(begin, self.queue.end.value)
+
+
 class _Check:
     def __init__(
         self, settings: StoreSettings, log: CommitLog, queues: QueueTable, index: Index | None, watch: Watch | None
     ) -> None:
         self._settings = settings
-        self._watch = watch
+        self._watch = watch or (lambda *_: None)
         self._log = log
         self._queues = queues
         self._index = index
-        # The queue offset that the next record of a queue should have.
-        self._next: dict[tuple[str, int], int] = {}
-        # The missing entries of a queue. They do not count if the topic was deleted and created again.
-        self._missing_entries: dict[tuple[str, int], list[str]] = {}
+        self._rows: dict[tuple[str, int], _QueueRow] = {}
 
     def log_and_queues(self) -> Iterator[str]:
         """Read the whole log, and look up each record in its queue and in the index."""
         log = self._log
-        offset, watch = log.begin, self._watch
-        used_end = log.last_used_byte(offset) if watch is not None else 0
+        offset = log.begin
+        used_end = log.last_used_byte(offset)
         while offset < log.row.end:
-            if watch is not None:
-                watch("checking the log", offset - log.begin, used_end - log.begin)
-            try:
-                record, following = log.parse(offset)
-                problem = log.problem(record, offset) if record is not None else None
-            except CorruptRecord as bad:
-                record, following, problem = None, offset, bad.expected
+            self._watch("checking the log", offset - log.begin, used_end - log.begin)
+            chunk = log.chunk(offset, STEP_BYTES)
+            size = log.count_sound(chunk, offset, Passed())
+            sound_records: Iterator[memoryview] = records.walk(chunk[:size])
+            following, problem = offset + size, None
+            if not size:  # a blank, a large record, damage, or the log's end
+                following, problem = check_records(log, offset)
+                sound_records = log.walk(offset, following)
+            for record in sound_records:
+                yield from self._record(records.outline(record))
+            if problem and used_end <= offset:
+                break
             if problem:
-                used_end = log.last_used_byte(offset)
-                if used_end == offset:
-                    break
                 survivor = log.next_sound(offset, used_end)
+                problem = problem.removeprefix("there should be ")
                 yield f"the log is damaged from offset {offset} to {survivor or used_end}: {problem}"
                 if survivor is None:
                     break
                 following = survivor
-            elif record is not None:
-                yield from self._record(records.outline(record))
             offset = following
         log.start_at(offset)
-        for violations in self._missing_entries.values():
-            yield from violations
+        for row in self._rows.values():
+            yield from row.compare()
+        for row in self._rows.values():
+            yield from row.missing
 
     def all_queues(self) -> Iterator[str]:
         checked_count, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
@@ -133,14 +187,14 @@ class _Check:
     def _queue(self, queue: ConsumeQueue, checked_count: int, total: int) -> Iterator[str]:
         """Compare the entries of a queue with the log, and its end with the records that were found."""
         name = f"queue {queue.topic}/{queue.queue_id}"
-        expected = self._next.get((queue.topic, queue.queue_id))
-        if expected is not None and _end_of_messages(queue, expected) != expected:
-            yield f"{name} ends at {queue.end.value}, the log says {expected}"
+        row = self._rows.get((queue.topic, queue.queue_id))
+        if row is not None and _end_of_messages(queue, row.end) != row.end:
+            yield f"{name} ends at {queue.end.value}, the log says {row.end}"
         if queue.count_used_entries() > queue.end.value:
             yield f"{name} ends at {queue.end.value}, but there is content after that"
-        for queue_offset in range(queue.find(self._log.begin), queue.end.value):
-            if self._watch is not None:
-                self._watch("checking queues", checked_count + queue_offset - queue.begin, total)
+        row = row or _QueueRow(queue, queue.begin, False)
+        for queue_offset in row.unverified(queue.find(self._log.begin)):
+            self._watch("checking queues", checked_count + queue_offset - queue.begin, total)
             entry = queue.read(queue_offset, 1)[0]
             if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)
@@ -154,7 +208,7 @@ class _Check:
             or saved_ends.positions.dispatched < self._log.begin
             or _last_used_by_java(vfs, layout)
         ):
-            if self._next and not list(self._queues):
+            if self._rows and not list(self._queues):
                 yield "the log has messages, but there is no queue; the next start builds them again"
             return
         for (topic, queue_id), saved in saved_ends.ends.items():
@@ -164,7 +218,7 @@ class _Check:
             if queue is None or queue.is_empty:
                 problem = f"it ended at {saved.end}, and the next start builds it again"
                 yield f"queue {topic}/{queue_id} is missing; {problem}"
-            elif queue.end.value < saved.end and (topic, queue_id) not in self._next:
+            elif queue.end.value < saved.end and (topic, queue_id) not in self._rows:
                 yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {saved.end}"
 
     def index_files(self, index: Index) -> Iterator[str]:
@@ -174,8 +228,7 @@ class _Check:
                 yield f"index {file.name}: its header does not fit its entries, or their records"
             used_slots = set()
             for number in range(1, file.next_entry):
-                if self._watch is not None:
-                    self._watch("checking the index", checked_count + number, total)
+                self._watch("checking the index", checked_count + number, total)
                 key, offset, _, previous = file.entry(number)
                 used_slots.add(key % file.slot_count)
                 if previous >= number:
@@ -204,31 +257,23 @@ class _Check:
         if record.sys_flag & SysFlag.PREPARED:
             return
         key = record.topic, record.queue_id
-        expected = self._next.get(key, record.queue_offset)
-        queue = self._queues.get(*key)
-        if record.queue_offset < expected:
-            self._missing_entries.pop(key, None)
-        elif record.queue_offset > expected and not (queue and _is_gap(queue, expected)):
-            yield f"{place} is number {record.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
-        self._next[key] = record.queue_offset + 1
-        if queue is not None:  # else the topic was deleted
-            yield from self._entry_of(queue, record, tags_code(record, self._settings.delay_levels_ms))
-
-    def _entry_of(self, queue: ConsumeQueue, record: Outline, code: int) -> Iterator[str]:
-        entry = queue.entry(record.queue_offset)
-        place = f"entry {record.queue_offset} of queue {queue.topic}/{queue.queue_id}"
-        if entry is None or entry.offset < record.physical_offset:
-            violations = self._missing_entries.setdefault((queue.topic, queue.queue_id), [])
-            violations.append(f"{place} is missing, its record is at {record.physical_offset}")
-        elif entry.offset == record.physical_offset and entry.size != record.size:
-            yield f"{place} says {entry.size} bytes, the record has {record.size}"
-        elif (
-            entry.offset == record.physical_offset
-            and entry.tags_code != code
+        row = self._rows.get(key)
+        if row is None:
             # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
-            and record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-        ):
-            yield f"{place} has the tags code {entry.tags_code}, the record {code}"
+            is_delayed = record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+            row = self._rows[key] = _QueueRow(self._queues.get(*key), record.queue_offset, is_delayed)
+        queue, expected = row.queue, row.end
+        if record.queue_offset != expected:
+            yield from row.compare()
+            row.begin = record.queue_offset
+            if record.queue_offset < expected:
+                row.missing.clear()
+            elif not (queue and _is_gap(queue, expected)):
+                yield f"{place} is number {record.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
+        code = tags_code(record, self._settings.delay_levels_ms)
+        row.entries += ENTRY.pack(record.physical_offset, record.size, code)
+        if len(row.entries) >= _BYTES_PER_COMPARISON:
+            yield from row.compare()
 
     def _entry(self, name: str, queue: ConsumeQueue, queue_offset: int, entry: Entry) -> Iterator[str]:
         place = f"{name}: entry {queue_offset} points to offset {entry.offset}"
@@ -283,130 +328,3 @@ def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
 def _possible_keys(record: Outline) -> list[str]:
     """The keys of a record that the index may have: its own keys and, in a store of Java 5.4, its tag."""
     return [*keys_of(record.properties), f"T#{record.properties.get(Property.TAGS)}"]
-
-
-def is_consistent(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool:
-    """Check quickly whether the log of a store that is not open is sound, and its queues are those of the log.
-
-    The log is read once, and each queue beside it, in large parts. That takes a tenth of the time of `verify`. After a
-    no, `verify` says what is wrong. It also knows the few states that look wrong here and are not, such as a topic that
-    was deleted and created again. The index is not read.
-    """
-    layout = settings.layout
-    try:
-        log, queues = open_to_check(settings, vfs)
-        positions = checkpoint.load(vfs, layout.checkpoint).positions
-        saved_ends = QueueEnds(vfs, layout.ends).load()
-        if positions is None or saved_ends.positions is None:
-            return False
-        log.crc_from = positions.crc_from
-        quick_check = _QuickCheck(settings, log, queues)
-        try:
-            if not quick_check.log_agrees(watch or (lambda *_: None)):
-                return False
-            if max(positions.scan_from, positions.dispatched, positions.flushed) > quick_check.end:
-                return False
-            end_by_queue = {key: saved.end for key, saved in saved_ends.ends.items() if saved.end != saved.begin}
-            return quick_check.queues_agree() and all(quick_check.reaches(*item) for item in end_by_queue.items())
-        finally:
-            log.close()
-            queues.files.close()
-    except (BadStore, CorruptRecord, OSError):
-        return False
-
-
-class _QueueRow:
-    """The entries that the log says a queue has, of which the first ones were compared already."""
-
-    __slots__ = ("compared", "entries", "has_tags", "queue")
-
-    def __init__(self, queue: ConsumeQueue | None, begin: int, has_tags: bool) -> None:
-        self.queue = queue
-        self.compared = begin  # the queue offset up to which they were compared
-        self.entries = bytearray()  # those from there on
-        self.has_tags = has_tags
-
-    @property
-    def end(self) -> int:
-        return self.compared + len(self.entries) // ENTRY_SIZE
-
-    def agrees(self) -> bool:
-        entries, queue = self.entries, self.queue
-        while entries and queue is not None:
-            on_disk = queue.read(self.compared, len(entries) // ENTRY_SIZE).content
-            expected = bytes(entries[: len(on_disk)])
-            is_same = on_disk == expected if self.has_tags else _without_tags(on_disk) == _without_tags(expected)
-            if not on_disk or not is_same:
-                return False
-            self.compared += len(on_disk) // ENTRY_SIZE
-            del entries[: len(on_disk)]
-        self.compared = self.end
-        entries.clear()
-        return True
-
-
-class _QuickCheck:
-    def __init__(self, settings: StoreSettings, log: CommitLog, queues: QueueTable) -> None:
-        self.end = log.begin
-        self._settings = settings
-        self._log = log
-        self._queues = queues
-        self._rows: dict[tuple[str, int], _QueueRow] = {}
-
-    def log_agrees(self, watch: Watch) -> bool:
-        log = self._log
-        used_end = log.last_used_byte(log.begin)
-        while self.end < log.row.end:
-            watch("checking the log", self.end - log.begin, used_end - log.begin)
-            chunk = log.chunk(self.end, STEP_BYTES)
-            size = log.count_sound(chunk, self.end, Passed())
-            if size:
-                records_found = [records.outline(record) for record in records.walk(chunk[:size])]
-                following = self.end + size
-            else:  # a blank, a record larger than a step, damage, or the log's end
-                try:
-                    record, following = log.parse(self.end)
-                except CorruptRecord:
-                    break
-                if record is not None and log.problem(record, self.end) is not None:
-                    break
-                records_found = [records.outline(record)] if record is not None else []
-            if not all(map(self._matches, records_found)):
-                return False
-            self.end = following
-        return self.end >= used_end and all(row.agrees() for row in self._rows.values())
-
-    def _matches(self, record: Outline) -> bool:
-        """Whether a record has the next queue offset of its queue, and those before it were right."""
-        if record.sys_flag & SysFlag.PREPARED:
-            return True
-        key = record.topic, record.queue_id
-        row = self._rows.get(key)
-        if row is None:
-            # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
-            has_tags = record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-            row = self._rows[key] = _QueueRow(self._queues.get(*key), record.queue_offset, has_tags)
-        if record.queue_offset != row.end:
-            return False
-        code = tags_code(record, self._settings.delay_levels_ms) if row.has_tags else 0
-        row.entries += ENTRY.pack(record.physical_offset, record.size, code)
-        return len(row.entries) < _BYTES_PER_COMPARISON or row.agrees()
-
-    def queues_agree(self) -> bool:
-        for queue in self._queues:
-            row = self._rows.get((queue.topic, queue.queue_id))
-            if queue.count_used_entries() > queue.end.value:
-                return False
-            if row is not None and row.end != queue.end.value:
-                return False
-            if row is None and sum(queue.last_entry()) > self._log.begin:
-                return False
-        return True
-
-    def reaches(self, key: tuple[str, int], end: int) -> bool:
-        queue = self._queues.get(*key)
-        return queue is not None and queue.end.value >= end
-
-
-def _without_tags(entries: bytes) -> list[bytes]:
-    return [entries[at : at + ENTRY_SIZE - _TAGS_CODE_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

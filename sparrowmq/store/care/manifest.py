@@ -29,7 +29,7 @@ import msgspec
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.wire import json
-from sparrowmq.store.care.check import is_consistent, verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.store_settings import StoreSettings
@@ -139,8 +139,7 @@ def copy_problems(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None)
     root = settings.layout.root
     yield from file_problems(vfs, root, watch or (lambda *_: None))
     yield from config_problems(root)
-    if not is_consistent(settings, vfs, watch):
-        yield from verify(settings, vfs, watch)
+    yield from verify(settings, vfs, watch, reads_index=False)
 
 
 def is_copy(vfs: Vfs, root: str) -> bool:

@@ -25,7 +25,7 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest as manifests
 from sparrowmq.store.care.backup import paths
-from sparrowmq.store.care.check import is_consistent, verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.copier import copy_file, growing_folder, remove
 from sparrowmq.store.care.manifest import Manifest, config_problems, decode_any_json, is_copy
 from sparrowmq.store.care.progress import Watch
@@ -121,10 +121,7 @@ class _Restore:
 
     def check(self) -> None:
         root = self._settings.layout.root
-        problems = list(config_problems(root))
-        if not is_consistent(self._settings, self._vfs, self._watch):
-            problems += verify(self._settings, self._vfs, self._watch)
-        for problem in problems:
+        for problem in [*config_problems(root), *verify(self._settings, self._vfs, self._watch, reads_index=False)]:
             self._note(problem.replace(root, self._source))
 
     def salvage(self) -> None:
