@@ -42,7 +42,7 @@ from sparrowmq.store.log.set_aside import LOST, set_aside
 from sparrowmq.store.queue_builder import Hole, QueueBuilder
 from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
-from sparrowmq.store.queues.queue_ends import ALL_TOPICS, SavedEnds, merge_positions
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, Positions, SavedEnds, merge_positions
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
@@ -118,19 +118,7 @@ class Recovery:
                 file.sync()
             self.vfs.sync_folder(self.layout.commit_log)
         self.log.start_at(result.end)
-        derived = DerivedFiles(
-            self.layout,
-            self.log,
-            self.queues,
-            self.index,
-            self.queue_builder,
-            self.checkpoint,
-            self.ends,
-            self.queue_rebuild,
-            self.is_clean,
-            self.after_java,
-        )
-        derived.update(scan_from, result.end)
+        DerivedFiles(self).update(scan_from, result.end)
         return result
 
     def _merge_positions(self) -> None:
@@ -328,17 +316,20 @@ class Recovery:
 
     def _lower_checkpoint(self, offset: int) -> None:
         """Save, before any change, that queues and index are right only before the damage."""
+        positions = self.checkpoint.positions
+        self.lower(positions and replace(positions, dispatched=min(positions.dispatched, offset)))
+        if positions is None and self.index is not None:
+            self.index.drop_all()
+
+    def lower(self, positions: Positions | None) -> None:
+        """Save, before the log is changed, that the store was not closed in order, and lower positions if there are."""
         if not self.vfs.exists(self.layout.abort):
             self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
             self.vfs.sync_folder(self.layout.root)
         self.is_clean = False
-        positions = self.checkpoint.positions
         if positions is not None:
-            positions = replace(positions, dispatched=min(positions.dispatched, offset))
             self.checkpoint = replace(self.checkpoint, positions=positions)
             save(self.vfs, self.layout.checkpoint, self.checkpoint)
-        elif self.index is not None:
-            self.index.drop_all()
 
     def _fence(self, begin: int, end: int) -> None:
         """Replace the damaged bytes `[begin, end)` by a filler that every reader of the log skips."""
@@ -411,7 +402,6 @@ def _filler(offset: int, size: int, stored_ms: int) -> bytes:
 _REPLAY_BATCH: Final = 10_000
 
 
-@dataclass(slots=True)
 class DerivedFiles:
     """Queues and index of one store, during its recovery: they agree with the log again.
 
@@ -422,35 +412,27 @@ class DerivedFiles:
     A queue that ends too early is filled with gaps, so no new message gets the queue offset of a lost one.
     """
 
-    layout: Layout
-    log: CommitLog
-    queues: QueueTable
-    index: Index | None
-    queue_builder: QueueBuilder
-    checkpoint: Checkpoint
-    ends: SavedEnds  # the ends of queues as they were saved
-    queue_rebuild: QueueRebuild
-    is_clean: bool  # the store was closed in order
-    after_java: bool  # a Java broker has opened the store since us
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
 
     def update(self, scan_from: int, end: int) -> None:
         """Update queues and index to the log's end, from the offset up to which they are known to be right. The log's
         records were checked from `scan_from` on.
         """
         known_until = self._load_queues(scan_from, end)
-        for queue in self.queues:
+        for queue in self._recovery.queues:
             self._cut_queue(queue, known_until)
-        self.queue_builder.deleted = self.ends.deleted
+        self._recovery.queue_builder.deleted = self._recovery.ends.deleted
         indexed = self._cut_index(known_until)
         last_offsets: dict[ConsumeQueue, int] = {}
-        start = min(known_until, scan_from if indexed >= scan_from else self.log.begin)
-        for count, record in enumerate(self.log.sound_records(start, min(scan_from, end)), 1):
-            self.queue_builder.replay(bytes(record), last_offsets, known_until, indexed, fills_gaps=True)
+        start = min(known_until, scan_from if indexed >= scan_from else self._recovery.log.begin)
+        for count, record in enumerate(self._recovery.log.sound_records(start, min(scan_from, end)), 1):
+            self._recovery.queue_builder.replay(bytes(record), last_offsets, known_until, indexed, fills_gaps=True)
             if count % _REPLAY_BATCH == 0:
-                self.queue_builder.drain(known_until)
-                self.queue_builder.index_keys()
-        if known_until == self.log.begin:  # no entry is taken from files
-            self.queue_rebuild.check_sound(start, scan_from)
+                self._recovery.queue_builder.drain(known_until)
+                self._recovery.queue_builder.index_keys()
+        if known_until == self._recovery.log.begin:  # no entry is taken from files
+            self._recovery.queue_rebuild.check_sound(start, scan_from)
         start = max(start, scan_from)
         while start < end:
             try:
@@ -459,29 +441,29 @@ class DerivedFiles:
                 log.warning("%s; the queue is built again from the log", hole)
                 self._rebuild_queue(hole.queue, last_offsets, end)
                 start += hole.following
-            self.queue_builder.drain(known_until)
-            self.queue_builder.index_keys()
-        self.queue_builder.drain(end)
+            self._recovery.queue_builder.drain(known_until)
+            self._recovery.queue_builder.index_keys()
+        self._recovery.queue_builder.drain(end)
         self._fill_up()
-        self.queue_builder.index_keys()
+        self._recovery.queue_builder.index_keys()
 
     def _replay(
         self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
         """Replay some records of `[begin, end)`, and return the offset of the next one. Raises: Hole."""
-        chunk = self.log.chunk(begin)[: end - begin]
-        replayed_bytes = self.queue_builder.replay(chunk, last_offsets, dispatched, indexed)
+        chunk = self._recovery.log.chunk(begin)[: end - begin]
+        replayed_bytes = self._recovery.queue_builder.replay(chunk, last_offsets, dispatched, indexed)
         if replayed_bytes:
             return begin + replayed_bytes
-        record, following = self.log.parse(begin)  # a blank, or a record larger than a chunk
+        record, following = self._recovery.log.parse(begin)  # a blank, or a record larger than a chunk
         if record is not None:
-            self.queue_builder.replay(bytes(record), last_offsets, dispatched, indexed)
+            self._recovery.queue_builder.replay(bytes(record), last_offsets, dispatched, indexed)
         return following
 
     def _fill_up(self) -> None:
         """Write gaps for lost records at the ends of queues: no new message may get their queue offsets."""
-        for (topic, queue_id), saved in self.ends.ends.items():
-            queue = self.queues.get(topic, queue_id)
+        for (topic, queue_id), saved in self._recovery.ends.ends.items():
+            queue = self._recovery.queues.get(topic, queue_id)
             if queue is not None and queue.next_offset < saved.end:
                 lost_count = saved.end - queue.next_offset
                 log.error("queue %s/%d: the last %d messages are lost", topic, queue_id, lost_count)
@@ -489,53 +471,59 @@ class DerivedFiles:
 
     def _load_queues(self, scan_from: int, end: int) -> int:
         """Find the queues on disk, and return the log offset before which they are right."""
-        positions = self.checkpoint.positions
-        known_until = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
-        if positions is not None and self.ends.positions is not None:
+        positions = self._recovery.checkpoint.positions
+        known_until = (
+            min(max(positions.dispatched, self._recovery.log.begin), end) if positions is not None else scan_from
+        )
+        if positions is not None and self._recovery.ends.positions is not None:
             self._restore_queues(known_until)
             return known_until
-        if positions is not None and self.ends.is_lost and not self.after_java:
+        if positions is not None and self._recovery.ends.is_lost and not self._recovery.after_java:
             log.warning("the ends of queues are lost; all queues are built again from the log")
-            self.queues.load(None if self.is_clean else known_until)
-            return self.log.begin
-        self.queues.load(None if self.is_clean else known_until)
-        behind_last = [offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size]
+            self._recovery.queues.load(None if self._recovery.is_clean else known_until)
+            return self._recovery.log.begin
+        self._recovery.queues.load(None if self._recovery.is_clean else known_until)
+        behind_last = [
+            offset + size for queue in self._recovery.queues for offset, size in [queue.last_entry()] if size
+        ]
         if not behind_last:
-            return self.log.begin
-        return min(max(behind_last), end) if self.is_clean and positions is None else known_until
+            return self._recovery.log.begin
+        return min(max(behind_last), end) if self._recovery.is_clean and positions is None else known_until
 
     def _restore_queues(self, dispatched: int) -> None:
         """Restore the queues up to their saved ends, and repair damaged files."""
-        damaged = self.queues.restore(self.ends.ends, None if self.is_clean else dispatched)
-        for topic in self.ends.deleted:
-            of_topic = self.queues.of_topic(topic)
-            new_queues = {queue for queue in of_topic if (topic, queue.queue_id) in self.ends.ends}
+        damaged = self._recovery.queues.restore(
+            self._recovery.ends.ends, None if self._recovery.is_clean else dispatched
+        )
+        for topic in self._recovery.ends.deleted:
+            of_topic = self._recovery.queues.of_topic(topic)
+            new_queues = {queue for queue in of_topic if (topic, queue.queue_id) in self._recovery.ends.ends}
             if len(new_queues) < len(of_topic):
-                self.queues.remove_topic(topic, new_queues)
+                self._recovery.queues.remove_topic(topic, new_queues)
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
             log.warning("queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names)
-        self.queue_rebuild.rebuild(damaged)
+        self._recovery.queue_rebuild.rebuild(damaged)
 
     def _cut_queue(self, queue: ConsumeQueue, dispatched: int) -> None:
         """Remove the entries of records from `dispatched` on. After a crash, also remove all bytes after them."""
         keep = queue.find(dispatched) if queue.last_entry()[0] >= dispatched else queue.next_offset
-        if not self.is_clean and keep == queue.begin:
+        if not self._recovery.is_clean and keep == queue.begin:
             # Perhaps no entry had been on disk, and the queue may have had earlier files.
             queue.restart(0)
-        elif not self.is_clean or keep < queue.next_offset:
+        elif not self._recovery.is_clean or keep < queue.next_offset:
             queue.truncate(keep)
-        has_saved_end = (queue.topic, queue.queue_id) in self.ends.ends
-        while not self.is_clean and not has_saved_end and not self._last_entry_fits(queue):
+        has_saved_end = (queue.topic, queue.queue_id) in self._recovery.ends.ends
+        while not self._recovery.is_clean and not has_saved_end and not self._last_entry_fits(queue):
             queue.truncate(queue.next_offset - 1)
-        queue.forget_before(self.log.begin, dispatched)
+        queue.forget_before(self._recovery.log.begin, dispatched)
 
     def _last_entry_fits(self, queue: ConsumeQueue) -> bool:
         """Whether the last entry belongs to the record that it points to: half an entry can look like a whole one."""
         offset, size = queue.last_entry()
-        if not size or offset < self.log.begin:
+        if not size or offset < self._recovery.log.begin:
             return True
-        record = self.log.sound_record(offset)
+        record = self._recovery.log.sound_record(offset)
         if record is None:
             return False
         fields = records.outline(record)
@@ -548,29 +536,33 @@ class DerivedFiles:
 
     def _cut_index(self, dispatched: int) -> int:
         """Remove the entries of records from `dispatched` on; return the offset up to which the index is complete."""
-        if self.index is None:
-            return self.log.end
-        indexed = self._cut_entries(self.index, dispatched)
-        if not all(file.has_valid_header(self.log.stored_ms) for file in self.index.files):
-            return self._drop_index(self.index, "has a header that does not fit what follows it")
+        if self._recovery.index is None:
+            return self._recovery.log.end
+        indexed = self._cut_entries(self._recovery.index, dispatched)
+        if not all(file.has_valid_header(self._recovery.log.stored_ms) for file in self._recovery.index.files):
+            return self._drop_index(self._recovery.index, "has a header that does not fit what follows it")
         return indexed
 
     def _cut_entries(self, index: Index, dispatched: int) -> int:
-        positions = self.checkpoint.positions
+        positions = self._recovery.checkpoint.positions
         if index.is_damaged or index.has_unreadable():
             return self._drop_index(index, "was cut, or cannot be read")
         if positions is None:
-            while not self.is_clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
+            while (
+                not self._recovery.is_clean
+                and index.files
+                and index.files[-1].end_ms > self._recovery.checkpoint.index_ms
+            ):
                 index.drop_last()
             # After a crash the last record may lack some keys: a full file can end between two of them.
-            complete_until = index.end_offset if self.is_clean else index.end_offset - 1
-            return max(complete_until, self.log.begin - 1) if index.files else self.log.begin - 1
+            complete_until = index.end_offset if self._recovery.is_clean else index.end_offset - 1
+            return max(complete_until, self._recovery.log.begin - 1) if index.files else self._recovery.log.begin - 1
         if positions.index_file == UNKNOWN_INDEX:
             return self._drop_index(index, "was switched off, or found damaged")
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next_entry >= positions.index_next for file in index.files):
             return self._drop_index(index, "lacks entries that the checkpoint names")
-        if not self.is_clean or index.end_offset >= dispatched:
+        if not self._recovery.is_clean or index.end_offset >= dispatched:
             index.cut(name, positions.index_next, dispatched)
             if index.has_unreadable():
                 return self._drop_index(index, "cannot be read")
@@ -578,11 +570,13 @@ class DerivedFiles:
 
     def _drop_index(self, index: Index, reason: str) -> int:
         log.warning("the index %s; it is built again from the log", reason)
-        index.drop_all(self.layout.set_aside)
-        return self.log.begin - 1
+        index.drop_all(self._recovery.layout.set_aside)
+        return self._recovery.log.begin - 1
 
     def _rebuild_queue(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
-        for record in self.log.sound_records(self.log.begin, end):
+        for record in self._recovery.log.sound_records(self._recovery.log.begin, end):
             fields = records.outline(record)
             if (fields.topic, fields.queue_id) == (queue.topic, queue.queue_id):
-                self.queue_builder.replay(bytes(record), last_offsets, self.log.begin, end, fills_gaps=True)
+                self._recovery.queue_builder.replay(
+                    bytes(record), last_offsets, self._recovery.log.begin, end, fills_gaps=True
+                )

@@ -7,8 +7,8 @@
 The caller must have a proof that both logs are the same before `at` (broker/failover/group_state.py). If no record of
 ours begins at `at`, the logs differ before, and nothing is cut.
 
-    1  copy the bytes to set-aside, and sync    2  mark the store as crashed; delete queue ends and timers
-    3  lower the checkpoint's offsets to `at`   4  write zeros from `at` on, delete later files
+    1  copy the bytes to set-aside, and sync    2  mark the store as crashed; lower the checkpoint's offsets to `at`
+    3  delete queue ends and timers             4  write zeros from `at` on, delete later files
     5  recovery continues: it removes the entries of queues and index after `at`
 
 If the log is longer, `check_queue_files` first opens the store as it is, and lets it rebuild queue files that differ
@@ -31,7 +31,6 @@ from typing import Protocol
 from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, StoreError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
-from sparrowmq.store.checkpoint import save
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -104,10 +103,16 @@ def truncate(recovery: Recovery, at: int) -> None:
     if not begins:
         raise logs_differ(at)
     recovery.set_aside(at, used_end, "forked" if _has_messages(commit_log, at, used_end) else "cut")
+    if positions is not None:
+        file_begin = max(at // commit_log.file_size * commit_log.file_size, commit_log.begin)
+        positions = replace(
+            positions,
+            scan_from=positions.scan_from if positions.scan_from <= at else file_begin,
+            flushed=min(positions.flushed, at),
+            dispatched=min(positions.dispatched, at),
+        )
+    recovery.lower(positions)
     vfs, layout = recovery.vfs, recovery.layout
-    if not vfs.exists(layout.abort):
-        vfs.close(vfs.create(layout.abort, 0, allocate=False))
-        vfs.sync_folder(layout.root)
     flush.lower_mark(vfs, layout.abort, at)
     recovery.synced = min(recovery.synced, at)
     for folder in (layout.ends, layout.timers):
@@ -115,18 +120,7 @@ def truncate(recovery: Recovery, at: int) -> None:
             vfs.unlink(os.path.join(folder, name))
         if vfs.exists(folder):
             vfs.sync_folder(folder)
-    recovery.is_clean = False
     recovery.ends = SavedEnds(deleted=recovery.ends.deleted)
-    if positions is not None:
-        file_begin = max(at // commit_log.file_size * commit_log.file_size, commit_log.begin)
-        lower = replace(
-            positions,
-            scan_from=positions.scan_from if positions.scan_from <= at else file_begin,
-            flushed=min(positions.flushed, at),
-            dispatched=min(positions.dispatched, at),
-        )
-        recovery.checkpoint = replace(recovery.checkpoint, positions=lower)
-        save(vfs, layout.checkpoint, recovery.checkpoint)
     recovery.cut(at)
     log.warning("the log is cut at offset %d, which it has in common with its master's", at)
 
