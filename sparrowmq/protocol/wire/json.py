@@ -161,12 +161,13 @@ class _Shape:
     """The members of a kind of struct, in the order of their wire names.
 
     Attributes:
+        members: the name on the wire and the attribute of each.
         read: reads all members at once.
         special: members that can be None, or more than a text or number.
         plain: without special members, makes a struct that msgspec writes in that order.
     """
 
-    __slots__ = ("names", "plain", "read", "special")
+    __slots__ = ("members", "names", "plain", "read", "special")
 
     def __init__(self, kind: type[msgspec.Struct]) -> None:
         fields = sorted(msgspec.structs.fields(kind), key=lambda each: each.encode_name)
@@ -178,6 +179,7 @@ class _Shape:
             if len(attributes) > 1
             else lambda value: tuple(getattr(value, name) for name in attributes)
         )
+        self.members = list(zip(self.names, attributes, strict=True))
         renamed = dict(zip(attributes, self.names, strict=True))
         self.plain: type[Any] | None = (
             None if self.special else msgspec.defstruct(kind.__name__, attributes, rename=renamed, gc=False)
@@ -231,7 +233,8 @@ def _writing(value: object, parts: list[bytes], bare: bool = False) -> Steps[Non
         return
     if isinstance(value, msgspec.Struct):
         shape = _shape_of(value)
-        found = zip(shape.names, shape.read(value), strict=True)
+        # Each is read when its turn comes: a table may change later ones while it is made.
+        found = ((name, getattr(value, attribute)) for name, attribute in shape.members)
         members = ((_key(name, bare), member) for name, member in found if member is not None)
     elif isinstance(value, Mapping | Pairs):
         pairs = value.members if isinstance(value, Pairs) else value.items()
