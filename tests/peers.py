@@ -23,7 +23,6 @@ class Asker:
         self.language = language
         self.principal: Any = None
         self.certificate: str | None = None
-        self.is_linked = False
         self._on_end: list[Callable[[Any], object]] = []
 
     def call(self, request: Any, body: bytes = b"", *, timeout_s: float = 3.0) -> asyncio.Future[Any]:

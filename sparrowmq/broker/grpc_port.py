@@ -1,10 +1,10 @@
 """The gRPC port of a broker, for the official clients of RocketMQ 5 (`grpcServerPort`).
 
-    client ── GrpcPort ── LocalLink ── session ── session ── dispatcher
+    client ── GrpcPort ── LocalLink ── LocalPeer ── dispatcher
 
-A link is a connection inside the process, without a socket, for one client id, account, address and certificate. It
-ends with its client. Both its ends are sessions, so the broker sees the client as any other. The signature of a call is
-checked here, with the time that the client signed. The requests to the broker are signed again with the account's key.
+A link is for one client id, account, address and certificate, and ends with its client. The broker sees the client as
+any other. The signature of a call is checked here, with the time that the client signed. The requests to the broker are
+signed again with the account's key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
@@ -61,10 +61,9 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import signed_fields
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.handler import Reply, handles
-from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.local_peer import LocalPeer, LocalServer
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
@@ -170,10 +169,9 @@ def _no_account(call: Call) -> None:
 class ServedBroker:
     cluster: str
     name: str
-    address: tuple[str, int]
+    server: LocalServer
     topics: Topics
     groups: Groups
-    connect: Callable[[], LinkedSession]  # makes the broker's session of a connection
 
 
 class LocalBrokers:
@@ -188,7 +186,7 @@ class LocalBrokers:
         self.commands: ClientCommands | None = None
         self.log_limit = LogLimit(clock)  # a client may have many ids, and name any group
         self._clock = clock
-        self._spawn = spawn
+        self.spawn = spawn
         self._account_of = account_of
         self._links: defaultdict[tuple[str, str], dict[str, LocalLink]] = defaultdict(dict)
 
@@ -242,15 +240,12 @@ class LocalBrokers:
         if not links:
             del self._links[owner]
 
-    def session(self, pushes: object, sign: Sign | None) -> LinkedSession:
-        return LinkedSession(Dispatcher(Role.CLIENT, [pushes], self._spawn), self._clock, sign=sign)
-
 
 class LocalLink:
     """The broker for one client, as `signer`. (Implements `grpc.brokers.Brokers` and `NearBroker`.)"""
 
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
-        self._broker = broker = all_links.broker
+        self._broker = all_links.broker
         self.account = name
         self.client_id = client_id_of(self.account, client_id)
         self._client_id = client_id
@@ -261,43 +256,41 @@ class LocalLink:
         self._last_refusal = ""
         self._is_guarded = all_links.is_guarded
         self._log_limit = all_links.log_limit
-        sign = None if account is None else self._sign
-        self._session = all_links.session(PushHandler(all_links, self.client_id), sign)
-        self._broker_session = connect_sessions(
-            self._session, broker.connect, (call.peer.host, call.peer.port), broker.address
-        )
-        if call.peer.certificate is not None:
-            self._broker_session.certified(call.peer.certificate)
+        sign = None if account is None else self._sign_request
+        address = call.peer.host, call.peer.port
+        pushes = Dispatcher(Role.CLIENT, [PushHandler(all_links, self.client_id)], all_links.spawn)
+        self._peer = LocalPeer(all_links.broker.server, address, pushes, sign)
+        self._peer.certificate = call.peer.certificate
 
     @property
     def is_closed(self) -> bool:
-        return self._session.closed
+        return self._peer.closed
 
     @property
     def is_known(self) -> bool:
-        return self.signer is not None or self._broker_session.is_introduced
+        return self.signer is not None or self._peer.is_introduced
 
     def close(self) -> None:
-        self._session.close()
+        self._peer.close()
 
-    def _sign(self, fields: dict[str, str], body: bytes) -> dict[str, str]:
+    def _sign_request(self, fields: dict[str, str], body: bytes) -> dict[str, str]:
         assert self.signer is not None, "an account has another name than a client without one"
         return signed_fields(fields, body, self.signer.access_key, self.signer.key)
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Send a heartbeat, unless requests fill the memory, and leave groups of the last one that are not in it."""
-        if not self._session.has_room_for(b""):
+        if not self._peer.has_room_for(b""):
             return
         group = consumer.group_name if consumer is not None else None
         for left_group in self._producer_groups.difference(producers):
-            self._session.tell(UnregisterClient(self._client_id, producer_group=left_group))
+            self._peer.tell(UnregisterClient(self._client_id, producer_group=left_group))
         if self._consumer_group is not None and self._consumer_group != group:
-            self._session.tell(UnregisterClient(self._client_id, consumer_group=self._consumer_group))
+            self._peer.tell(UnregisterClient(self._client_id, consumer_group=self._consumer_group))
         self._producer_groups, self._consumer_group = frozenset(producers), group
         if producers or consumer is not None:
             beats = [ProducerBeat(producer_group) for producer_group in producers]
             beat = Heartbeat(self._client_id, beats, [consumer] if consumer is not None else [])
-            self._session.ask(HeartBeat(), beat.encode(), self._on_heartbeat_answer, timeout_s=ASK_TIMEOUT_S)
+            self._peer.ask(HeartBeat(), beat.encode(), self._on_heartbeat_answer, timeout_s=ASK_TIMEOUT_S)
 
     def _on_heartbeat_answer(self, _: object, error: Exception | None) -> None:
         problem = str(error) if isinstance(error, RemoteError) else ""
@@ -331,8 +324,8 @@ class LocalLink:
         *,
         accepted_codes: Collection[int] = (),
     ) -> None:
-        if self._session.has_room_for(body):
-            self._session.ask(request, body, on_answer, timeout_s=ASK_TIMEOUT_S, accept=accepted_codes)
+        if self._peer.has_room_for(body):
+            self._peer.ask(request, body, on_answer, timeout_s=ASK_TIMEOUT_S, accept=accepted_codes)
         else:
             asyncio.get_running_loop().call_soon(on_answer, None, _busy())
 
@@ -353,10 +346,9 @@ class LocalLink:
     async def route(self, topic: str) -> TopicRoute:
         config = self.topic_config(topic)
         broker = self._broker
-        host, port = broker.address
         perm = config.perm & broker.topics.permission
         row = QueueRoute(broker.name, config.read_queue_nums, config.write_queue_nums, perm)
-        return TopicRoute([BrokerRoute(broker.cluster, broker.name, {MASTER: f"{host}:{port}"})], [row])
+        return TopicRoute([BrokerRoute(broker.cluster, broker.name, {MASTER: broker.server.address})], [row])
 
     async def topic(self, name: str) -> TopicConfig:
         return self.topic_config(name)
@@ -375,9 +367,9 @@ class LocalLink:
     ) -> Response[R]:
         if broker_name != self._broker.name:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._broker.name}")
-        if not self._session.has_room_for(body):
+        if not self._peer.has_room_for(body):
             raise _busy()
-        return await self._session.call(request, body, timeout_s=timeout_s, accept=accepted_codes)
+        return await self._peer.call(request, body, timeout_s=timeout_s, accept=accepted_codes)
 
 
 def _busy() -> RemoteError:
@@ -415,58 +407,3 @@ class PushHandler:
     def _commands(self) -> ClientCommands:
         assert self._all_links.commands is not None
         return self._all_links.commands
-
-
-class LinkedTransport(asyncio.Transport):
-    def __init__(self, session: LinkedSession, local: tuple[str, int], remote: tuple[str, int]) -> None:
-        super().__init__({"sockname": local, "peername": remote})
-        self.other: LinkedTransport | None = None
-        self._session = session
-        self._loop = asyncio.get_running_loop()
-        self._is_closing = False
-
-    def pause_reading(self) -> None:
-        """Do nothing: the session itself leaves commands in its inbox."""
-
-    resume_reading = pause_reading
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: commands wait in the inbox of the other session."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def close(self) -> None:
-        """End the connection, on both sides, after the commands that are on their way."""
-        if not self._is_closing:
-            self._is_closing = True
-            self._loop.call_soon(self._on_close)
-            if self.other is not None:
-                self._loop.call_soon(self.other.close)
-
-    abort = close
-
-    def _on_close(self) -> None:
-        self._session.connection_lost(None)
-        self._session.other = self.other = None
-
-
-def connect_sessions(
-    client: LinkedSession,
-    new_session: Callable[[], LinkedSession],
-    client_address: tuple[str, int],
-    broker_address: tuple[str, int],
-) -> LinkedSession:
-    broker_session = new_session()
-    client.other, broker_session.other = broker_session, client
-    client_transport, broker_transport = (
-        LinkedTransport(client, client_address, broker_address),
-        LinkedTransport(broker_session, broker_address, client_address),
-    )
-    client_transport.other, broker_transport.other = broker_transport, client_transport
-    broker_session.connection_made(cast(asyncio.BaseTransport, broker_transport))
-    client.connection_made(cast(asyncio.BaseTransport, client_transport))
-    return broker_session

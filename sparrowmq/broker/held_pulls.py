@@ -23,7 +23,6 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import ceil
 from time import perf_counter
 from typing import Final, cast
@@ -53,7 +52,7 @@ class HeldLimits:
     per_peer: int = 5000
 
 
-class HeldPull:
+class HeldPull(PendingReply):
     """One held pull, or pop, from `next_offset` on; without a selector it only waits.
 
     `scanned` is the last read, if it passed messages that do not match. If it `is_void`, its queue was deleted.
@@ -65,8 +64,8 @@ class HeldPull:
         "is_void",
         "line",
         "next_offset",
+        "owner",
         "peer",
-        "pending",
         "scanned",
         "selector",
         "tick",
@@ -80,17 +79,22 @@ class HeldPull:
         peer: Peer,
         next_offset: int = 0,
     ) -> None:
+        super().__init__()
+        self.owner: HeldPulls | None = None
         self.header = header
         self.selector = selector
         self.peer = peer
         self.next_offset = next_offset
         self.scanned: Read | None = None
-        self.pending = PendingReply()
         self.line: _HeldLine | None = None
         self.tick = 0
         self.is_done = False
         self.is_void = False
         self.usages: list[Usage] | None = None
+
+    def cancel(self) -> None:
+        if self.owner is not None:
+            self.owner.drop(self)
 
 
 class _HeldLine:
@@ -115,7 +119,7 @@ class _Batch:
 class HeldPulls:
     """All held pulls of a broker.
 
-    `serve` returns the answer to a pull whose time may be over, its `pending` if another answers it, or None if it
+    `serve` returns the answer to a pull whose time may be over, the pull if another answers it, or None if it
     waits on.
     """
 
@@ -162,12 +166,11 @@ class HeldPulls:
             peer.on_end(self._on_connection_end)
         of_peer[pull] = True
         self.count += 1
-        if peer.is_linked:
-            pull.pending.on_cancel = partial(self._drop, pull)
+        pull.owner = self
         self._wheel.add(pull, timeout_s)
         if end is not None:
             self._wait_for_growth(pull, end)
-        return pull.pending
+        return pull
 
     def void(self, end: Watermark) -> None:
         """Let the pulls that wait until `end` rises have their answers: it never will, as its queue was deleted."""
@@ -214,10 +217,11 @@ class HeldPulls:
         self._full_connections.pop(peer, None)
         self._serve_soon(_Batch(list(self._by_peer.pop(peer, ())), False, is_gone=True))
 
-    def _drop(self, pull: HeldPull) -> None:
+    def drop(self, pull: HeldPull) -> None:
+        """Forget a pull whose peer wants no answer any more."""
         if not pull.is_done:
             self._forget(pull)
-            pull.pending.answer(Reply(ResponseCode.POLLING_TIMEOUT), None)
+            pull.answer(Reply(ResponseCode.POLLING_TIMEOUT), None)
 
     def _forget(self, pull: HeldPull) -> None:
         pull.is_done = True
@@ -225,7 +229,6 @@ class HeldPulls:
         if pull.usages is not None:
             release(pull.usages)
         self._wheel.remove(pull)
-        pull.pending.on_cancel = None  # which refers to it
         of_peer = self._by_peer.get(pull.peer)
         if of_peer is not None:
             of_peer.pop(pull, None)
@@ -264,14 +267,14 @@ class HeldPulls:
         if batch.is_gone:
             self._forget(pull)
             return
-        if pull.pending.is_full:
+        if pull.is_full:
             self._put_off(pull, batch.is_time_over)
             return
         line, offset_before = pull.line, pull.next_offset
         if batch.error is not None:
             self._forget(pull)
-            pull.pending.answer(None, batch.error)
-        elif pull.pending.attempt(self._serve, pull, batch.is_time_over):
+            pull.answer(None, batch.error)
+        elif pull.attempt(self._serve, pull, batch.is_time_over):
             self._forget(pull)
         elif line is not None and offset_before < pull.next_offset < line.end.value:
             self._serve_soon(_Batch([pull], False))  # there is more to read
@@ -289,7 +292,7 @@ class HeldPulls:
 
     def _look_at_full(self) -> None:
         for peer, batch in list(self._full_connections.items()):
-            if not batch.pulls[-1].pending.is_full:
+            if not batch.pulls[-1].is_full:
                 del self._full_connections[peer]
                 batch.pulls.reverse()
                 self._serve_soon(batch)

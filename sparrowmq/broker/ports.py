@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -28,7 +27,6 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Dispatch, Session
@@ -110,14 +108,12 @@ async def open_grpc(
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port import GrpcPort, ServedBroker, account_of, with_quotas_and_audit
     from sparrowmq.grpc.port import ListenAddress
-    from sparrowmq.remoting.linked_session import LinkedSession
+    from sparrowmq.remoting.local_peer import LocalServer
 
     clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
     host = settings.address(port).rpartition(":")[0]
-    server = broker.server
-    connect = partial(LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget)
-    broker_address = (host.strip("[]"), port)
-    served = ServedBroker(settings.cluster, settings.name, broker_address, state.topics, state.groups, connect)
+    server = LocalServer(broker.server.dispatch, clock, f"{host}:{port}", turn=broker.turn, budget=broker.server.budget)
+    served = ServedBroker(settings.cluster, settings.name, server, state.topics, state.groups)
     listen_address = ListenAddress(
         settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
     )

@@ -95,7 +95,7 @@ class ReplyWhenDurable:
 class PendingReply:
     """The reply to one request, which its handler sends later."""
 
-    __slots__ = ("accounts", "began", "command", "handled", "on_cancel", "on_reply", "rights", "session")
+    __slots__ = ("accounts", "began", "command", "handled", "on_reply", "rights", "session")
 
     def __init__(self) -> None:
         self.accounts: object = None  # those by which the request was allowed
@@ -104,8 +104,6 @@ class PendingReply:
         self.command: Command | None = None
         # Called with this, the answer and the error; set by the dispatcher, as those below.
         self.on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] | None = None
-        # Called once if the peer, in this process, wants no answer any more; set by the handler.
-        self.on_cancel: Callable[[], object] | None = None
         self.began = 0.0  # the time at which the request was read
         self.handled = 0.0  # the time at which the handler had returned this
 
@@ -121,6 +119,9 @@ class PendingReply:
     def answer(self, answer: Reply | None, error: Exception | None) -> None:
         if self.on_reply is not None:
             self.on_reply(self, answer, error)
+
+    def cancel(self) -> None:
+        """The peer wants no answer any more. A handler that waits for messages takes none then."""
 
     def attempt(self, serve: Callable[[Any, bool], Reply | PendingReply | None], waiting: Any, is_over: bool) -> bool:
         """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet. If it

@@ -55,7 +55,6 @@ class Peer(Protocol):
     certificate: str | None  # the common name in its verified certificate; None without one
     # The account that signed the current request; valid in a handler until the handler waits.
     principal: Principal | None
-    is_linked: bool  # whether it is in this process (linked_session.py)
     closed: bool  # whether the connection has ended
 
     def call(self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0) -> asyncio.Future[Response[R]]:

@@ -38,10 +38,8 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.codec import encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.protocol.wire.reply import reply_command
 from sparrowmq.remoting.handler import (
     REQUESTS_BY_METHOD,
     Finished,
@@ -207,17 +205,13 @@ class Dispatcher:
         pending_reply.session, pending_reply.command, pending_reply.on_reply = session, command, self._on_reply
         if self.rights is not None:
             pending_reply.rights, pending_reply.accounts = self.rights, self.rights()
-        if session.is_linked:
-            session.pending_replies[command.opaque] = pending_reply
         pending_reply.began = began
         pending_reply.handled = 0.0 if self.latencies is None else self.latencies.now()
-        session.hold(1)
+        session.hold_reply(pending_reply)
 
     def _finish_held(self, pending_reply: PendingReply, answer: Reply | None, error: Exception | None) -> None:
         session, command, pending_reply.on_reply = pending_reply.session, pending_reply.command, None
         if session is not None and command is not None:
-            if session.is_linked:
-                session.pending_replies.pop(command.opaque, None)
             self._finish_later(session, command, pending_reply.began, pending_reply.handled, None, answer, error)
 
     def _reply_after(self, session: Session, command: Command, parked_reply: ReplyWhenDurable) -> None:
@@ -238,15 +232,7 @@ class Dispatcher:
         # The appends of a turn are made safe together, so the first waits no longer than the last.
         end = max([answer.end for answer in answers])
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
-        replies: list[Any] = []
-        is_linked = session.is_linked
-        for answer in answers:
-            if answer.command.flag & ONEWAY_FLAG:
-                continue
-            if is_linked:
-                replies.append(reply_command(answer.command, 0, answer.reply))
-            else:
-                replies.append(encode_reply(answer.command, 0, answer.reply))
+        replies = session.encode_replies(answers)
         burst = None if latencies is None else Burst(session, latencies)
         if durability.holds(end):
             session.write(replies)

@@ -80,7 +80,7 @@ class Server:
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
         self._tls = tls
-        # The memory of all connections; those inside the process (linked_session.py) share it.
+        # The memory of all connections; clients in this process (local_peer.py) share it.
         self.budget = Budget(clock, self._limits.together)
         self._listener = Listener(host, port)
         self._other_listeners: list[tuple[Listener, Dispatch]] = []

@@ -21,7 +21,8 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.wire.command import REPLY_FLAG, Command, language_name
+from sparrowmq.protocol.wire.codec import encode_reply
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
@@ -71,7 +72,7 @@ _SEND_CODE: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of thes
 _UNREAD: Final = 1
 _UNDONE: Final = 2
 _ROOM: Final = 4
-_HELD: Final = 8
+HELD: Final = 8
 _MAX_WHOLE_FRAMES_BYTES: Final = 1 << 20  # bytes of whole frames that are not decoded yet
 
 
@@ -114,9 +115,6 @@ class Session:
         self.certificate: str | None = None
         self.applied_quotas: Any = None  # see quotas.py
         self.is_introduced = False
-        self.is_linked = False  # whether the peer is in this process (linked_session.py)
-        # Of a linked session: the replies that come later, by opaque (handler.py).
-        self.pending_replies: dict[int, Any] = {}
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
@@ -167,7 +165,7 @@ class Session:
         """
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
-            future.set_exception(ConnectionClosed(self.address))
+            future.set_exception(ConnectionClosed(self._address_of(request)))
         else:
             self._send_request(request, body, timeout_s, accept, future)
         return future
@@ -186,7 +184,7 @@ class Session:
         A request that `is_alone` in its turn is written now.
         """
         if self.closed:
-            self._loop.call_soon(answered, None, ConnectionClosed(self.address))
+            self._loop.call_soon(answered, None, ConnectionClosed(self._address_of(request)))
         else:
             self._send_request(request, body, timeout_s, accept, answered, is_alone)
 
@@ -236,9 +234,21 @@ class Session:
             if not self._flush_due:
                 self._write_out()
 
+    def encode_replies(self, answers: list[Any]) -> list[Any]:
+        """The replies to requests, each a `ReplyWhenDurable`, for `write`."""
+        return [encode_reply(each.command, 0, each.reply) for each in answers if not each.command.flag & ONEWAY_FLAG]
+
     def introduce(self, request: Command) -> None:
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
+
+    def postpone(self, request: Command) -> None:
+        """Handle a request in one of the next turns, and those after it later."""
+        self._undone.append(request)
+
+    def hold_reply(self, pending_reply: Any) -> None:
+        """Count a request whose answer comes later (`PendingReply`)."""
+        self.hold(1)
 
     def hold(self, change: int, body_bytes: int = 0) -> None:
         """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""
@@ -247,8 +257,8 @@ class Session:
         has_room = self._budget is None or self._budget.hold(body_bytes)
         max_bytes = self._limits.waiting_bytes if has_room else 0
         is_too_much = self._waiting_count > self._limits.waiting_requests or self._held_bytes > max_bytes
-        if is_too_much != (self._stop_reasons & _HELD != 0):
-            self._set_stop_reason(_HELD, is_too_much)
+        if is_too_much != (self._stop_reasons & HELD != 0):
+            self._set_stop_reason(HELD, is_too_much)
 
     def on_end(self, callback: Callable[[Session], object]) -> None:
         self._end_callbacks.append(callback)
@@ -354,7 +364,7 @@ class Session:
         self._count_busy(False)
         reason = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
         for waiting in self._wire.abandon():
-            waiting.end(None, ConnectionClosed(self.address, reason))
+            waiting.end(None, ConnectionClosed(self._address_of(waiting.request), reason))
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback(self)
@@ -436,12 +446,12 @@ class Session:
                     is_late = now > end_s and count > 1
                 is_spent = turn.is_spent and command.code not in SHORT_ANSWERS
                 if is_late or is_spent or self._undone:
-                    self._undone.append(command)
+                    self.postpone(command)
                     continue
                 if self._out_bytes > max_bytes:
                     max_bytes = self._turn_bytes()  # seldom needed, as most answers are small
                     if self._out_bytes > max_bytes:
-                        self._undone.append(command)
+                        self.postpone(command)
                         continue
                 dispatch(self, command)
             if is_late or self._undone or not self._wire.has_more or self._is_ending:
@@ -584,11 +594,15 @@ class Session:
         # Cancelled requests are removed here too: a callback for each request would cost more than this check.
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
             request_name = type(waiting.request).__name__
-            waiting.end(None, RequestTimeout(self.address, request_name, waiting.timeout_s))
+            waiting.end(None, RequestTimeout(self._address_of(waiting.request), request_name, waiting.timeout_s))
         if self.on_mute is not None and now - self.last_read >= MUTE_S and self.is_mute:
             self.on_mute()
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
+
+    def _address_of(self, request: Request[Any]) -> str:
+        """The address of those who answer a request."""
+        return self.address
 
     def _set_stop_reason(self, reason: int, is_set: bool) -> None:
         self._stop_reasons = self._stop_reasons | reason if is_set else self._stop_reasons & ~reason
@@ -600,7 +614,7 @@ class Session:
         must_read = self._wire.in_flight and not (
             self._wire.has_more and self.unhandled_bytes > _MAX_WHOLE_FRAMES_BYTES
         )
-        counted = _ROOM | _HELD if must_read else _UNREAD | _UNDONE | _ROOM | _HELD
+        counted = _ROOM | HELD if must_read else _UNREAD | _UNDONE | _ROOM | HELD
         is_paused = self._stop_reasons & counted != 0
         if is_paused and not self._is_paused:
             self._transport.pause_reading()

@@ -45,7 +45,6 @@ def put(store: MessageStore, tags_code: int = 0, tag: str | None = None) -> None
 class Peer:
     """A connection that the test ends."""
 
-    is_linked = False
     closed = False
 
     def __init__(self) -> None:
@@ -197,7 +196,7 @@ async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: Messa
     pulls = held_pulls(store, clock, reads=reads)
     waiting = hold(pulls, store)
     held = next(iter(next(iter(pulls._lines.values())).pulls))
-    held.pending.session = session
+    held.session = session
     put(store)
     await clock.advance(20)
     assert reads == []

@@ -32,7 +32,6 @@ class Producer:
     version, language = 401, "JAVA"
     principal: Any = None
     certificate: str | None = None
-    is_linked = False
     closed = False
 
     def __init__(self, address="127.0.0.1:5000"):

@@ -217,7 +217,7 @@ class PopHandler(Handler):
     def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | PendingReply | None:
         header = pull.header
         assert not isinstance(header, PullMessage)
-        if pull.pending.is_doubtful:
+        if pull.is_doubtful:
             return _retry_reply(header)
         if isinstance(header, Notification):
             result = self._find_any(header)
@@ -233,7 +233,7 @@ class PopHandler(Handler):
         if isinstance(header, Notification):
             return Reply(0, NotificationReply(result.count > 0, False))
         answer = self._answer(header, result, pull.peer, pull.usages)
-        return self._answer_when_safe(header, result, answer, pull.pending)
+        return self._answer_when_safe(header, result, answer, pull)
 
     def _answer_when_safe(
         self, header: PopMessage, result: PopResult, answer: Reply, pending: PendingReply | None = None

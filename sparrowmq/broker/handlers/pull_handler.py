@@ -205,7 +205,7 @@ class PullHandler:
             # The client reads the queue from its first message on. Unlike Java, which answers the same offset again:
             # in a topic that was made again, that would skip messages.
             return Reply(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
-        if pull.pending.is_doubtful:
+        if pull.is_doubtful:
             return _retry_reply(header, "the accounts have changed: pull again")
         if selector is None:
             return _sent_away_reply(header) if is_over else None

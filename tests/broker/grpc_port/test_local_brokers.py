@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_headers import UpdateUser, UserEntry
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
-from sparrowmq.remoting.linked_session import LinkedSession
+from sparrowmq.remoting.local_peer import LocalServer
 from sparrowmq.remoting.log_limit import LINES
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster, ManualClock
@@ -180,15 +180,11 @@ async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp
 
 
 def connections(got=lambda session, command: None, budget=None):
-    """The brokers of a port without a broker, their clock, and the sessions that they made."""
-    clock, served = ManualClock(), []
-
-    def connect():
-        served.append(LinkedSession(got, clock, SessionLimits(waiting_requests=1), budget=budget))
-        return served[-1]
-
-    home = ServedBroker("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
-    return LocalBrokers(home, clock, asyncio.ensure_future, lambda metadata: None), clock, served
+    """The brokers of a port without a broker, and their clock."""
+    clock = ManualClock()
+    server = LocalServer(got, clock, "127.0.0.1:1", SessionLimits(waiting_requests=1), budget=budget)
+    home = ServedBroker("c", "a", server, None, None)  # type: ignore[arg-type]
+    return LocalBrokers(home, clock, asyncio.ensure_future, lambda metadata: None), clock
 
 
 def call(host="10.0.0.1", certificate=None):
@@ -198,9 +194,9 @@ def call(host="10.0.0.1", certificate=None):
 async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy():
     arrived, answers, body = [], [], bytes(100_000)
     budget = Budget(ManualClock(), BudgetLimits(waiting_bytes=len(body)))
-    brokers, _, served = connections(lambda session, command: arrived.append(command), budget)
+    brokers, _ = connections(lambda session, command: arrived.append(command), budget)
     link = brokers.brokers_for(call(), "c1")
-    served[0].hold(2)
+    link._peer.hold(2)
     for _ in range(2):
         link.ask_soon(GetMaxOffset("orders", 0), body, lambda *answer: answers.append(answer))
     assert not answers, "it is never answered at once"
@@ -210,7 +206,7 @@ async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy(
     with pytest.raises(RemoteError, match="send this again later"):
         await link.ask("a", GetMaxOffset("orders", 0), body)
     link.announce(["orders"], None)
-    served[0].hold(-2)
+    link._peer.hold(-2)
     await asyncio.sleep(0)
     assert [command.code for command in arrived] == [RequestCode.GET_MAX_OFFSET]
     link.announce(["orders"], None)
@@ -220,7 +216,7 @@ async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy(
 
 async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     monkeypatch.setattr(grpc_port, "MAX_CLIENTS", 3)
-    brokers, clock, _ = connections()
+    brokers, clock = connections()
     known = [brokers.brokers_for(call(), f"c{number}") for number in range(3)]
     with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 10,000 clients here") as refused:
         brokers.brokers_for(call(), "c3")
@@ -235,10 +231,10 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
 
 
 async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_allowed():
-    brokers, _, served = connections()
+    brokers, _ = connections()
     unsigned = brokers.brokers_for(call(), "c")
     assert not unsigned.is_known
-    served[0].is_introduced = True
+    unsigned._peer.is_introduced = True
     assert unsigned.is_known
     account = parse_account({"accessKey": "reader-1", "secretKey": "87654321"})
     brokers = LocalBrokers(brokers.broker, ManualClock(), asyncio.ensure_future, lambda metadata: account)
@@ -246,7 +242,7 @@ async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_
 
 
 async def test_certificates_with_one_client_id_are_two_clients():
-    brokers, _, _ = connections()
+    brokers, _ = connections()
     one, two = (brokers.brokers_for(call(certificate=name), "c") for name in ("alice", "bob"))
     brokers.client_left(one.client_id)
     assert len(brokers) == 1
@@ -254,12 +250,13 @@ async def test_certificates_with_one_client_id_are_two_clients():
 
 
 async def test_connections_of_clients_end_with_them():
-    brokers, clock, served = connections()
+    brokers, clock = connections()
     first = brokers.brokers_for(call(), "one")
     assert brokers.brokers_for(call(), "one") is first
-    assert brokers.brokers_for(call("10.0.0.2"), "one") is not first
+    other = brokers.brokers_for(call("10.0.0.2"), "one")
+    assert other is not first
     brokers.brokers_for(call(), "two")
-    assert [session.address for session in served] == ["10.0.0.1:5", "10.0.0.2:5", "10.0.0.1:5"]
+    assert [link._peer.address for link in (first, other)] == ["10.0.0.1:5", "10.0.0.2:5"]
     brokers.client_left("one")
     assert len(brokers) == 1
     await clock.advance(IDLE_S + 1)
@@ -274,7 +271,7 @@ async def test_a_client_leaves_the_groups_that_it_announces_no_more():
         fields = command.ext_fields()
         got.append((command.code, fields.get("producerGroup"), fields.get("consumerGroup")))
 
-    brokers, _, _ = connections(note)
+    brokers, _ = connections(note)
     link = brokers.brokers_for(call(), "c")
     link.announce(["orders", "bills"], None)
     link.announce(["bills"], ConsumerBeat("g"))
@@ -299,7 +296,7 @@ async def test_a_refused_heartbeat_is_logged_once(caplog):
         refusals.append(command.code)
         session.reply(command, 1, remark="no more than 500 groups")
 
-    brokers, _, _ = connections(refuse)
+    brokers, _ = connections(refuse)
     link = brokers.brokers_for(call(), "c")
     for _ in range(3):
         link.announce(["orders"], None)
@@ -315,7 +312,7 @@ async def test_a_refused_heartbeat_is_logged_once(caplog):
 
 
 async def test_few_refused_heartbeats_are_logged_whatever_the_ids_and_groups(caplog):
-    brokers, _, _ = connections(lambda session, command: session.reply(command, 1, remark="no such right"))
+    brokers, _ = connections(lambda session, command: session.reply(command, 1, remark="no such right"))
     links = [brokers.brokers_for(call(), f"c{number}") for number in range(LINES + 20)]
     for link in links:
         link.announce(["orders"], None)
@@ -330,7 +327,7 @@ async def until(holds):
 
 
 async def test_thousands_of_idle_connections_are_closed_step_by_step():
-    brokers, clock, _ = connections()
+    brokers, clock = connections()
     for number in range(3):
         brokers.brokers_for(call(), f"c{number}")
     await clock.advance(IDLE_S + 1)
@@ -345,7 +342,7 @@ async def test_thousands_of_idle_connections_are_closed_step_by_step():
 
 async def test_the_end_of_a_client_looks_at_no_other_client():
     """Ten thousand clients may end at the same time."""
-    brokers, _, _ = connections()
+    brokers, _ = connections()
     _, two = (brokers.brokers_for(call(), name) for name in ("one", "two"))
     [links] = brokers._links.values()
     links["two"] = None

@@ -11,6 +11,7 @@ from sparrowmq.grpc import packages
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.wire.codec import encode_request
+from sparrowmq.remoting import local_peer
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
@@ -55,6 +56,8 @@ async def test_requests_of_both_ports_share_one_budget(tmp_path, monkeypatch):
             return True
 
         monkeypatch.setattr(budget, "hold", hold)
+        monkeypatch.setattr(local_peer, "SHORT_ANSWERS", ())
+        budget.turn.is_spent = True  # so the send is put off to the next turn
         async with channel_to(broker.grpc_address) as channel:
             sent = await GrpcClient(channel).call("SendMessage", messages=[outgoing(body=bytes(5000))])
         assert sent.status.code == 20000
