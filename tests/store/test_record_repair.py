@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.record_repair import take_from
+from sparrowmq.store.record_repair import advance, take_from
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies, put
@@ -254,3 +254,21 @@ def test_a_store_that_a_broker_has_open_is_left_alone(stores, places, slave):
     stores.open()
     with pytest.raises(StoreLocked):
         repair(stores.settings, DISK, slave)
+
+
+def test_messages_stored_and_files_deleted_while_records_are_asked_for_are_left_alone(stores, places, slave):
+    store = stores.open()
+    for number in (3, COUNT - 1):
+        damage(stores.settings, middle_of(places, number))
+    while store.scrubber.step():
+        pass
+    requests = store.replace_damaged(1 << 20)
+    step = advance(requests)
+    place = put(store, b"more", "Orders", 0)
+    store._log.row.drop_first()
+    while isinstance(step, int):
+        step = advance(requests, slave.record_at(step))
+    assert step.count == 1  # the other one's file is gone
+    assert bodies(store, "Orders", 1)[-1] == b"%d" % (COUNT - 1)
+    assert b"more" in (store.copy_at(place.offset) or b"")
+    stores.leave_damaged()
