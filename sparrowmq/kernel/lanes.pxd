@@ -122,7 +122,7 @@ cdef class Lanes:
     cdef EndHeader _end_header
     cdef SendLane _half_lane, _end_lane
     cdef Scanner _half_scanner, _terms
-    cdef dict _halves, _begun
+    cdef dict _halves, _new_halves
     cdef int64_t _halves_bytes
     cdef public int64_t begun_count
     cdef public list ended

@@ -396,7 +396,6 @@ class Lanes:
     """
 
     __slots__ = (
-        "_begun",
         "_end_header",
         "_end_lane",
         "_entries",
@@ -409,6 +408,7 @@ class Lanes:
         "_log",
         "_max_properties",
         "_message",
+        "_new_halves",
         "_not_plain",
         "_properties",
         "_scanner",
@@ -464,7 +464,9 @@ class Lanes:
         self._terms = Scanner(())  # of a half message that ends
         self._halves: dict[int, Half] = {}  # those whose ends may take a lane, by queue offset
         self._halves_bytes = 0
-        self._begun: dict[int, Half] = {}  # those of which the broker has not learned, in the order of queue offsets
+        self._new_halves: dict[
+            int, Half
+        ] = {}  # those of which the broker has not learned, in the order of queue offsets
         self.begun_count = 0
         self.ended: list[tuple[int, bool]] = []
 
@@ -518,12 +520,12 @@ class Lanes:
         offset and size, its times of birth and storing, and its properties.
         """
         begun = []
-        for queue_offset, half in self._begun.items():
+        for queue_offset, half in self._new_halves.items():
             record = half.record
             born_ms, stored_ms = record.source.i64(BORN_TIMESTAMP_AT), record.store_timestamp_ms()
             properties = record.source.slice(record.properties_at, self._properties_end(record))
             begun.append((queue_offset, record.offset(), record.size, born_ms, stored_ms, properties))
-        self._begun.clear()
+        self._new_halves.clear()
         return begun
 
     def close(self) -> None:
@@ -586,7 +588,7 @@ class Lanes:
         self.taken_count += 1
         queue_offset = queue.next_offset - len(offsets)
         if is_half:
-            self._begun[queue_offset] = self._keep(lane, header.queue_id, queue_offset, burst_size)
+            self._new_halves[queue_offset] = self._keep(lane, header.queue_id, queue_offset, burst_size)
             self.begun_count += 1
         parked.add(plain, header.queue_id, queue_offset, offsets, log.end)
         return True
@@ -622,7 +624,7 @@ class Lanes:
                 self._add_keys(half.lane, self._terms, half.record.source, begin)
         self._entries.add(end_queue, begin + commit_size, size - commit_size, _END_TAGS_CODE)
         self.forget_half(header.queue_offset)
-        self._begun.pop(header.queue_offset, None)
+        self._new_halves.pop(header.queue_offset, None)
         self.ended.append((header.queue_offset, header.is_commit))
         self.taken_count += 1
         parked.add(plain, 0, 0, [], log.end)
@@ -664,17 +666,16 @@ class Lanes:
 
     def _write_commit(self, half: Half, queue_offset: int) -> None:
         """Write what consumers get of a half message. half_record.py draws it."""
-        message, record, log = self._message, half.record, self._log
+        record, log = half.record, self._log
         source = record.source
+        message = PlainMessage(source)
         sys_flag = source.i32(SYS_FLAG_AT) & ~_TRANSACTION_BITS | _COMMIT
         born_ms, born_host = source.i64(BORN_TIMESTAMP_AT), source.slice(BORN_HOST_AT, record.store_timestamp_at)
         self._writer.share(half.lane.topic, half.queue_id, sys_flag, born_ms, born_host, log.now_ms, record.offset())
-        message.content = message.properties = source
         message.body_at, message.body_end = record.body_at, record.body_end
         message.begin, message.end = record.properties_at, self._properties_end(record)
-        message.flag, message.wait_at = source.i32(FLAG_AT), 0
+        message.flag = source.i32(FLAG_AT)
         message.write(self._writer, queue_offset, log.end, b"")
-        message.content = message.properties = _NOTHING
 
     def _write_end(self, lane: SendLane, queue_offset: int, offset: int) -> None:
         """Write the record that a transaction has ended. broker/transactions/half_message.py draws it."""

@@ -102,7 +102,7 @@ class Way:
             self.sends.received_counter.value,
         ]
         positions = found.positions(self.store.queues.max_offset(HALF_TOPIC, 0))
-        return opened, destinations, counters, transactions._recent_ends, list(found._last_halves), positions
+        return opened, destinations, counters, vars(transactions._recent_ends), list(found._last_halves), positions
 
     def content(self) -> tuple[list[StoredMessage], list[object], list[tuple[int, int]]]:
         """Every record of a transaction, without its broker and times; every entry and every key."""

@@ -118,8 +118,7 @@ class Transactions:
         self._diverted_destination: Destination | None = None  # the destination of the message that is being diverted
         self._absence_logged_ms: dict[str, int] = {}  # when the log said that a group has no producer
         self._producer_turn = 0  # picks the next producer of a group
-        self._recent_ends: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
-        self._earlier_ends: dict[int, bool] = {}  # the generation of ends before `_recent_ends`
+        self._recent_ends = RecentEnds()
         self._unsaved_positions: tuple[int, int, int] | None = None  # half, op, and the log's end then
         self._half_counter = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._commit_counter = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
@@ -243,16 +242,14 @@ class Transactions:
         if peer is not None:
             self._rights.check(peer, destination.owner, destination.topic)
         if transaction is None:
-            self._refuse_another_end(queue_offset, commit)
+            self._recent_ends.refuse_another(queue_offset, commit)
             return None
         placed = self._finish(transaction, Commit(half, destination)) if commit else self._finish(transaction)
         self._note_end(queue_offset, commit)
         return placed
 
     def _note_end(self, queue_offset: int, commit: bool) -> None:
-        if len(self._recent_ends) >= REMEMBERED_ENDS:
-            self._earlier_ends, self._recent_ends = self._recent_ends, {}
-        self._recent_ends[queue_offset] = commit
+        self._recent_ends.add(queue_offset, commit)
         (self._commit_counter if commit else self._rollback_counter).value += 1
 
     def resume(self, offset: int) -> Placed:
@@ -475,9 +472,22 @@ class Transactions:
             _log_damage(offset, error)
             return None
 
-    def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
+
+class RecentEnds:
+    """How the latest transactions have ended: whether by a commit, by the queue offset in their end requests."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, bool] = {}
+        self._earlier: dict[int, bool] = {}  # the generation before
+
+    def add(self, queue_offset: int, commit: bool) -> None:
+        if len(self._latest) >= REMEMBERED_ENDS:
+            self._earlier, self._latest = self._latest, {}
+        self._latest[queue_offset] = commit
+
+    def refuse_another(self, queue_offset: int, commit: bool) -> None:
         """Raise for a different end. Unlike Java, which stores the message twice, or after its rollback."""
-        earlier_end = self._recent_ends.get(queue_offset, self._earlier_ends.get(queue_offset))
+        earlier_end = self._latest.get(queue_offset, self._earlier.get(queue_offset))
         if earlier_end is not commit:
             state = {True: "was committed", False: "was rolled back", None: "is not open any more"}[earlier_end]
             raise RemoteError(
