@@ -474,7 +474,7 @@ class Transactions:
 
 
 class RecentEnds:
-    """How the latest transactions have ended: whether by a commit, by the queue offset in their end requests."""
+    """The ends of the latest transactions: whether each was a commit, by the queue offset in its end request."""
 
     def __init__(self) -> None:
         self._latest: dict[int, bool] = {}
