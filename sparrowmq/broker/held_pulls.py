@@ -60,11 +60,11 @@ class HeldPull(PendingReply):
 
     __slots__ = (
         "header",
+        "held_pulls",
         "is_done",
         "is_void",
         "line",
         "next_offset",
-        "owner",
         "peer",
         "scanned",
         "selector",
@@ -80,7 +80,7 @@ class HeldPull(PendingReply):
         next_offset: int = 0,
     ) -> None:
         super().__init__()
-        self.owner: HeldPulls | None = None
+        self.held_pulls: HeldPulls | None = None
         self.header = header
         self.selector = selector
         self.peer = peer
@@ -93,8 +93,8 @@ class HeldPull(PendingReply):
         self.usages: list[Usage] | None = None
 
     def cancel(self) -> None:
-        if self.owner is not None:
-            self.owner.drop(self)
+        if self.held_pulls is not None:
+            self.held_pulls.drop(self)
 
 
 class _HeldLine:
@@ -166,7 +166,7 @@ class HeldPulls:
             peer.on_end(self._on_connection_end)
         of_peer[pull] = True
         self.count += 1
-        pull.owner = self
+        pull.held_pulls = self
         self._wheel.add(pull, timeout_s)
         if end is not None:
             self._wait_for_growth(pull, end)

@@ -223,14 +223,9 @@ class Session:
         return -1 if self._share.is_spent else self._turn_bytes() - self._out_bytes
 
     def write(self, replies: list[Any]) -> None:
-        if not self.closed:
+        """Send replies in this step of the turn, unless others are sent in a later one: they leave together."""
+        if replies and not self.closed:
             self._out.extend(replies)
-            self._flush_soon()
-
-    def write_now(self, answers: bytes) -> None:
-        """Send answers in this step of the turn, unless others are sent in a later one: they leave together."""
-        if answers and not self.closed:
-            self._out.append(answers)
             if not self._flush_due:
                 self._write_out()
 

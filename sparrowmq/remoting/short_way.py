@@ -156,7 +156,7 @@ class _Answer:
 
     def write(self, safe_at: float | None = None) -> None:
         """Send the answers of messages that are safe since `safe_at`, or since they were written."""
-        self.session.write_now(self.replies)
+        self.session.write([self.replies] if self.replies else [])
         if self.burst is not None:
             self.burst.count(self._counts(), self.burst.written if safe_at is None else safe_at, self.code)
 
