@@ -281,6 +281,9 @@ class Recovery:
             for begin in range(low, high // SECTOR * SECTOR, _CHUNK_BYTES):
                 if 0 in file.read(begin, min(_CHUNK_BYTES, high - begin))[SECTOR - 1 :: SECTOR]:
                     return False
+            # What follows may begin in the last sector with zeros only, which it has in any case.
+            if high % SECTOR and not any(file.read(high - 1, SECTOR - (high - 1) % SECTOR)):
+                return False
         return True
 
     def _end_of_bad(self, offset: int, used_end: int) -> int | None:

@@ -74,6 +74,20 @@ def test_a_lost_sector_of_a_record_is_a_torn_tail(stores: Stores):
     assert bodies(store) == texts[:1] and store.end == offsets[1]
 
 
+def test_a_lost_sector_that_holds_only_a_zero_of_the_next_record_is_a_torn_tail(stores: Stores):
+    """The next record begins with the last byte of the sector, which is zero in any case, so it is sound."""
+    store = stores.open()
+    offsets = fill(store, [b"a" * 600])
+    overhead = offsets[1] - 600
+    last_byte = (offsets[1] + overhead) // SECTOR * SECTOR + 2 * SECTOR - 1
+    offsets = fill(store, [b"b" * (last_byte - offsets[1] - overhead), b"c" * 50])
+    assert offsets[1] == last_byte
+    stores.crash(store)
+    lose(log_file(store), last_byte - SECTOR + 1)
+    store = stores.open()
+    assert bodies(store) == [b"a" * 600] and store.end == offsets[0]
+
+
 def test_another_broker_may_have_cut_what_was_synced(stores: Stores):
     store, offsets = killed_store(stores, synced=True)
     overwrite(log_file(store), offsets[3], bytes(offsets[5] - offsets[3]))
