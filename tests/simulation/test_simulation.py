@@ -106,7 +106,7 @@ def test_a_calm_run_deletes_old_messages_and_keeps_every_promise():
 
 @pytest.mark.slow
 def test_a_double_kill_ends_the_master_and_then_the_one_that_is_elected():
-    run = Run(10, 1.0, fault_s=10.0, kinds=("double kill",))
+    run = Run(7, 1.0, fault_s=10.0, kinds=("double kill",))
     found = run.outcome()
     assert found.violations == []
     assert found.failovers >= 2 * run.faults.crises.dead_successors > 2
