@@ -181,8 +181,10 @@ class _Check:
     def all_queues(self) -> Iterator[str]:
         checked_count, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
         for queue in self._queues:
+            self._watch("checking queues", checked_count, total)
             yield from self._queue(queue, checked_count, total)
             checked_count += queue.end.value - queue.begin
+        self._watch("checking queues", checked_count, total)
 
     def _queue(self, queue: ConsumeQueue, checked_count: int, total: int) -> Iterator[str]:
         """Compare the entries of a queue with the log, and its end with the records that were found."""
