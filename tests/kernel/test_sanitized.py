@@ -88,7 +88,7 @@ def test_search_finds_an_access_out_of_the_bytes(folder, tmp_path):
     for part in ("sparrowmq", "tools"):
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "compiled"))
     cursor = tree / "sparrowmq" / "kernel" / "cursor.pyx"
-    cursor.write_text(cursor.read_text().replace("size > self.size - at", "size > self.size - at + 64"))
+    cursor.write_text(cursor.read_text().replace("size > end - at", "size > end - at + 64"))
     command = [sys.executable, "-m", "tools.kernel", "--sanitize", str(tmp_path / "kernel"), "--cover"]
     subprocess.run(command, cwd=tree, check=True)
     shutil.copy(folder / "coverage.so", tmp_path / "kernel")

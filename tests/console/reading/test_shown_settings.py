@@ -22,7 +22,7 @@ APACHE = {
 
 
 class Answering:
-    async def ask(self, address, request):
+    async def ask(self, address, request, *, timeout_factor=1):
         return SimpleNamespace(body="\n".join(f"{key}={value}" for key, value in APACHE.items()).encode())
 
     async def ask_namesrv(self, request, address):
