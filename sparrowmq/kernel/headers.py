@@ -79,8 +79,7 @@ class Header:
 
     def read(self, source: In, at: int, end: int) -> bool:
         """Read the header from `at` to `end`. Returns False if it is not plain."""
-        self.count, self.escaped, self.flag = 0, -1, 0
-        self._begin = at
+        self.count, self.escaped, self.flag, self._begin = 0, -1, 0, at
         self._places.cut(0)
         members = 0
         if at >= end or end - at > _MAX_BYTES or source.u8(at) != _OPEN:

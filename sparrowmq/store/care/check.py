@@ -182,11 +182,11 @@ class _Check:
         checked_count, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
         for queue in self._queues:
             self._watch("checking queues", checked_count, total)
-            yield from self._queue(queue, checked_count, total)
+            yield from self._queue(queue)
             checked_count += queue.end.value - queue.begin
         self._watch("checking queues", checked_count, total)
 
-    def _queue(self, queue: ConsumeQueue, checked_count: int, total: int) -> Iterator[str]:
+    def _queue(self, queue: ConsumeQueue) -> Iterator[str]:
         """Compare the entries of a queue with the log, and its end with the records that were found."""
         name = f"queue {queue.topic}/{queue.queue_id}"
         row = self._rows.get((queue.topic, queue.queue_id))
@@ -196,7 +196,6 @@ class _Check:
             yield f"{name} ends at {queue.end.value}, but there is content after that"
         row = row or _QueueRow(queue, queue.begin, False)
         for queue_offset in row.unverified(queue.find(self._log.begin)):
-            self._watch("checking queues", checked_count + queue_offset - queue.begin, total)
             entry = queue.read(queue_offset, 1)[0]
             if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)

@@ -217,4 +217,4 @@ def test_salvage_takes_the_older_content_of_a_file_of_the_broker_or_deletes_it(
 def test_progress_of_a_restore_is_shown(copy: Path, there: StoreSettings) -> None:
     seen: set[str] = set()
     restore(copy, there, DISK, lambda what, _done, _total: seen.add(what))
-    assert seen == {"checking the log"}
+    assert seen == {"checking the log", "checking queues"}
