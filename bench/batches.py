@@ -11,12 +11,8 @@ them. So it is what the broker itself does for a message: 0.5 us are at most 2,0
 
 from __future__ import annotations
 
-from functools import partial
-
-from bench.load import run_load
 from bench.rounds import Run, arguments, names, numbers
-from bench.send import MEASURES
-from bench.servers import QUEUES, TOPIC, serving_all
+from bench.send import MEASURES, measure_cases
 
 BODY_BYTES = 128
 
@@ -28,16 +24,13 @@ def main() -> None:
     parser.add_argument("--windows", type=numbers, default=(8,), help="batches in flight")
     run = Run("batches", __doc__, parser)
     options = run.options
+    cases = {
+        (str(size), str(window)): {"body": BODY_BYTES, "window": window, "batch": size}
+        for size in options.sizes
+        for window in options.windows
+    }
     for flush in options.flush:
-        with serving_all(options.peers, flush) as peers:
-            for size in options.sizes:
-                for peer in peers:
-                    load = {"body": BODY_BYTES, "window": 8, "batch": size, "count": options.warm_up}
-                    run_load("send", peer.port, topic=TOPIC, queues=QUEUES, **load, **peer.asked)
-                for window in options.windows:
-                    load = {"body": BODY_BYTES, "window": window, "batch": size}
-                    send = partial(run.load, "send", topic=TOPIC, queues=QUEUES, **load)
-                    run.alternate((flush.removesuffix("_FLUSH"), str(size), str(window)), peers, send)
+        measure_cases(run, flush, cases, {"body": BODY_BYTES, "window": 8, "batch": options.sizes[0]})
     note = f"{options.rounds} rounds of {options.seconds} s after {options.warm_up:,} messages of warm-up."
     run.keep(("flush", "messages a batch", "in flight"), MEASURES, note)
 

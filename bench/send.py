@@ -16,7 +16,7 @@ control costs: the generator signs then, in C.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
@@ -56,22 +56,29 @@ def measure_sends(
     serve: Callable[[str, str], AbstractContextManager[Peer]] = serving,
 ) -> None:
     """Every broker with each body and each value of one of the load's options, `window` or `connections`."""
+    cases = {
+        (str(body), str(value)): {"window": 1, option: value, "body": body}
+        for body in run.options.bodies
+        for value in values
+    }
+    measure_cases(run, flush, cases, {"window": 256}, serve)
+
+
+def measure_cases(
+    run: Run,
+    flush: str,
+    cases: Mapping[tuple[str, str], dict[str, Any]],
+    warm_up: dict[str, Any],
+    serve: Callable[[str, str], AbstractContextManager[Peer]] = serving,
+) -> None:
+    """Every broker with the load of each case, after a warm-up with a load of its own."""
     with serving_all(run.options.peers, flush, serve) as peers:
         for peer in peers:
-            run_load(
-                "send",
-                peer.port,
-                topic=TOPIC,
-                queues=QUEUES,
-                window=256,
-                count=run.options.warm_up,
-                **peer.asked,
-            )
-        for body in run.options.bodies:
-            for value in values:
-                load: dict[str, Any] = {"window": 1, option: value}
-                send = partial(run.load, "send", topic=TOPIC, queues=QUEUES, body=body, **load)
-                run.alternate((flush.removesuffix("_FLUSH"), str(body), str(value)), peers, send)
+            options = warm_up | {"count": run.options.warm_up}
+            run_load("send", peer.port, topic=TOPIC, queues=QUEUES, **options, **peer.asked)
+        for case, load in cases.items():
+            send = partial(run.load, "send", topic=TOPIC, queues=QUEUES, **load)
+            run.alternate((flush.removesuffix("_FLUSH"), *case), peers, send)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ class Scanner:
             if source.is_at(_UNIQUE_KEY, name_at):
                 self.unique_at, self.unique_end = begin, end
             elif source.is_at(_HALF_MARK, name_at):
-                self.is_half = end - begin == len(_TRUE) and source.is_at(_TRUE, begin)
+                self.is_half = source.equals(_TRUE, begin, end)
         elif name_end - name_at == len(_GROUP):
             if source.is_at(_GROUP, name_at):
                 self.group_at, self.group_end = begin, end
@@ -186,7 +186,7 @@ class Scanner:
             elif source.is_at(_KEYS, name_at):
                 self.keys_at, self.keys_end = begin, end
             elif source.is_at(_WAIT, name_at):
-                if end - begin != len(_TRUE) or not source.is_at(_TRUE, begin):
+                if not source.equals(_TRUE, begin, end):
                     self.waits_otherwise = True
                 elif self.wait_at == 0:
                     self.wait_at = name_at

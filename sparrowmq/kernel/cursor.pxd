@@ -21,6 +21,7 @@ cdef class In:
     cpdef bytes without(self, Py_ssize_t at, Py_ssize_t from_, Py_ssize_t to, Py_ssize_t end)
     cpdef unsigned int crc(self, Py_ssize_t at, Py_ssize_t end) except? 1
     cpdef bint is_at(self, bytes text, Py_ssize_t at) except -1
+    cpdef bint equals(self, bytes text, Py_ssize_t at, Py_ssize_t end) except -1
     cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1
     cpdef Py_ssize_t quoted_end(self, Py_ssize_t at, Py_ssize_t end) except -2
     cpdef Py_ssize_t find(self, int byte, Py_ssize_t at, Py_ssize_t end) except -1

@@ -72,6 +72,10 @@ class In:
         """Whether these bytes stand at `at`."""
         return self.slice(at, at + len(text)) == text
 
+    def equals(self, text: bytes, at: int, end: int) -> bool:
+        """Whether these bytes are all from `at` to `end`."""
+        return end - at == len(text) and self.is_at(text, at)
+
     def text_end(self, at: int, end: int) -> int:
         """The end of text in ASCII that JSON writes as it is: at a quote, a backslash, any other byte, or `end`."""
         self._checked(at, end - at)

@@ -164,6 +164,9 @@ cdef class In:
         _check(at, len(text), self.size)
         return memcmp(self._data + at, <const char*>text, len(text)) == 0
 
+    cpdef bint equals(self, bytes text, Py_ssize_t at, Py_ssize_t end) except -1:
+        return end - at == len(text) and self.is_at(text, at)
+
     cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1:
         cdef int count
         _check(at, end - at, self.size)

@@ -50,7 +50,7 @@ class Reader:
         if record.find(at, source.size) != 0:
             return False
         topic_at, topic_end = record.topic_at, record.properties_at - PROPERTIES_SIZE_FIELD
-        if topic_end - topic_at != len(self.topic) or not source.is_at(self.topic, topic_at):
+        if not source.equals(self.topic, topic_at, topic_end):
             topic = source.slice(topic_at, topic_end)
             if not topic.isascii():
                 return False

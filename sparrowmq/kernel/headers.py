@@ -69,7 +69,7 @@ class Header:
         found = -1
         for number in range(self.count):
             self.find_field(number)
-            if self.name_end - self.name_at == len(name) and source.is_at(name, self.name_at):
+            if source.equals(name, self.name_at, self.name_end):
                 if found >= 0:
                     return -1
                 found = number

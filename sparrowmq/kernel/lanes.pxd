@@ -58,7 +58,6 @@ cdef class EndHeader:
 
 
 cdef int _end_field(In source, Py_ssize_t at, Py_ssize_t end) except -1
-cdef bint _is_text(In source, Py_ssize_t at, Py_ssize_t end, bytes text) except -1
 
 
 @cython.final

@@ -148,9 +148,9 @@ class SendHeader:
             self.properties_at, self.properties_end = at, end
             return True
         if field in (_UNIT_MODE, _BATCH):
-            is_true = end - at == 4 and source.is_at(b"true", at)
+            is_true = source.equals(b"true", at, end)
             self.is_batch = self.is_batch or (is_true and field == _BATCH)
-            return is_true or (end - at == 5 and source.is_at(b"false", at))
+            return is_true or source.equals(b"false", at, end)
         number = source.number(at, end)
         if field == _QUEUE_ID:
             self.queue_id = number
@@ -212,7 +212,7 @@ class EndHeader:
         elif field == _TRANSACTION_ID:
             self.id_at, self.id_end = at, end
         elif field == _FROM_CHECK:
-            return _is_text(source, at, end, b"true") or _is_text(source, at, end, b"false")
+            return source.equals(b"true", at, end) or source.equals(b"false", at, end)
         elif field in (_END, _HALF_OFFSET, _HALF_QUEUE_OFFSET):
             number = source.number(at, end)
             if field == _END:
@@ -228,23 +228,19 @@ class EndHeader:
 
 def _end_field(source: In, at: int, end: int) -> int:
     """The field of an END_TRANSACTION with the name from `at` to `end`; 0 for others, of which nothing depends."""
-    if _is_text(source, at, end, b"producerGroup"):
+    if source.equals(b"producerGroup", at, end):
         return _ENDING_GROUP
-    if _is_text(source, at, end, b"transactionId"):
+    if source.equals(b"transactionId", at, end):
         return _TRANSACTION_ID
-    if _is_text(source, at, end, b"tranStateTableOffset"):
+    if source.equals(b"tranStateTableOffset", at, end):
         return _HALF_QUEUE_OFFSET
-    if _is_text(source, at, end, b"commitLogOffset"):
+    if source.equals(b"commitLogOffset", at, end):
         return _HALF_OFFSET
-    if _is_text(source, at, end, b"commitOrRollback"):
+    if source.equals(b"commitOrRollback", at, end):
         return _END
-    if _is_text(source, at, end, b"fromTransactionCheck"):
+    if source.equals(b"fromTransactionCheck", at, end):
         return _FROM_CHECK
-    return _MESSAGE_ID if _is_text(source, at, end, b"msgId") else 0
-
-
-def _is_text(source: In, at: int, end: int, text: bytes) -> bool:
-    return end - at == len(text) and source.is_at(text, at)
+    return _MESSAGE_ID if source.equals(b"msgId", at, end) else 0
 
 
 class SendLane:

@@ -105,14 +105,10 @@ class PlainSends:
     def _answer_all(self) -> None:
         """Answer the requests of this turn, once they are safe. They become safe together, so they wait together."""
         sessions, self._parked_sessions = self._parked_sessions, []
-        latencies, end = self._dispatcher.latencies, 0
-        answers: list[_Answer] = []
-        for session in sessions:
-            answer = _Answer(session, latencies)
-            end = max(end, answer.parked.end)
-            self._note_taken(answer.parked.message_count)
-            answers.append(answer)
-        durability = self._durability()
+        latencies, durability = self._dispatcher.latencies, self._durability()
+        answers = [_Answer(session, latencies) for session in sessions]
+        self._note_taken(sum([answer.parked.message_count for answer in answers]))
+        end = max([answer.parked.end for answer in answers])
         if durability.holds(end):
             for answer in answers:
                 answer.write()

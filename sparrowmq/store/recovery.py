@@ -279,9 +279,9 @@ class Recovery:
         for file in self.log.row.between(offset, end):
             low, high = max(offset - file.begin, 0) // SECTOR * SECTOR, min(end - file.begin, file.size)
             chunks = range(low, high // SECTOR * SECTOR, _CHUNK_BYTES)
-            lacks = any(0 in file.read(at, min(_CHUNK_BYTES, high - at))[SECTOR - 1 :: SECTOR] for at in chunks)
+            is_incomplete = any(0 in file.read(at, min(_CHUNK_BYTES, high - at))[SECTOR - 1 :: SECTOR] for at in chunks)
             # What follows may begin in the last sector with zeros only, which it has in any case.
-            if lacks or (high % SECTOR and not any(file.read(high - 1, SECTOR - (high - 1) % SECTOR))):
+            if is_incomplete or (high % SECTOR and not any(file.read(high - 1, SECTOR - (high - 1) % SECTOR))):
                 return False
         return True
 

@@ -197,12 +197,12 @@ async def test_a_server_gets_the_answers_and_the_errors_of_its_client():
 async def test_a_pop_that_no_caller_waits_for_is_cancelled():
     cancelled: list[PendingReply] = []
 
-    class Held(PendingReply):
+    class HeldReply(PendingReply):
         def cancel(self) -> None:
             cancelled.append(self)
 
     def hold(peer: Session, command: Command) -> None:
-        held = Held()
+        held = HeldReply()
         held.command = command
         peer.hold_reply(held)
 

@@ -160,7 +160,8 @@ class Transactions:
             place = Placed(offset, queue_offset, stored_ms, self._host)
             place.end += size
             properties = Properties.decode(content)
-            self._add_transaction(place, born_ms, properties, half_message.destination(properties))
+            transaction = self._make_transaction(place, born_ms, properties, half_message.destination(properties))
+            self._open_transactions.add(transaction)
         return self._open_transactions
 
     def part(self, save_period_s: float) -> Part:
@@ -208,7 +209,10 @@ class Transactions:
     def _open_transaction(self, entry: Entry, place: Placed) -> None:
         """Open the transaction of the half message that was diverted last and is now stored."""
         assert self._diverted_destination is not None
-        self._add_transaction(place, entry.born_timestamp_ms, entry.properties, self._diverted_destination)
+        destination = self._diverted_destination
+        self.open_transactions.add(
+            self._make_transaction(place, entry.born_timestamp_ms, entry.properties, destination)
+        )
         self._diverted_destination = None
         self._half_counter.value += 1
 
@@ -421,7 +425,9 @@ class Transactions:
         if self._store.queues.get(HALF_TOPIC, 0) is not None:
             self._topics.ensure_own(HALF_TOPIC)
 
-    def _add_transaction(self, place: Placed, born_ms: int, properties: Properties, destination: Destination) -> None:
+    def _make_transaction(
+        self, place: Placed, born_ms: int, properties: Properties, destination: Destination
+    ) -> Transaction:
         now_ms = place.store_timestamp_ms
         # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(born_ms, now_ms)
@@ -430,9 +436,7 @@ class Transactions:
             self._rules.timeout_ms if own_immunity_s is None else self._rules.immune_ms(own_immunity_s)
         )
         due_ms = immune_until_ms if own_immunity_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
-        self.open_transactions.add(
-            Transaction(place.queue_offset, place.offset, due_ms, immune_until_ms, place.size, destination, now_ms)
-        )
+        return Transaction(place.queue_offset, place.offset, due_ms, immune_until_ms, place.size, destination, now_ms)
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""
