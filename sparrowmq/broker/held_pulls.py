@@ -80,7 +80,7 @@ class HeldPull(PendingReply):
         next_offset: int = 0,
     ) -> None:
         super().__init__()
-        self.held_pulls: HeldPulls | None = None
+        self.held_pulls: HeldPulls | None = None  # those that it is one of, from `HeldPulls.hold` on
         self.header = header
         self.selector = selector
         self.peer = peer

@@ -141,17 +141,17 @@ cdef class Lanes:
     cpdef close(self)
     cdef int _forget_halves(self) except -1
     @cython.locals(
-        header=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, burst_size=Py_ssize_t, offsets=list,
+        send=SendHeader, log=LogTail, lane=SendLane, queue=QueueTail, burst_size=Py_ssize_t, offsets=list,
         is_half=bint, scanner=Scanner, target=SendLane, suffix=bytes, queue_offset=int64_t,
     )
     cpdef bint take(
-        self, Header plain, In source, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
+        self, Header header, In source, Py_ssize_t body_at, Py_ssize_t end, bytes born_host, Parked parked
     ) except -1
     @cython.locals(
-        header=EndHeader, log=LogTail, lane=SendLane, half=Half, queue=QueueTail, end_queue=QueueTail, burst=Out,
+        ending=EndHeader, log=LogTail, lane=SendLane, half=Half, queue=QueueTail, end_queue=QueueTail, burst=Out,
         burst_size=Py_ssize_t, begin=int64_t, commit_size=Py_ssize_t, size=Py_ssize_t,
     )
-    cpdef bint take_end(self, Header plain, In source, Parked parked) except -1
+    cpdef bint take_end(self, Header header, In source, Parked parked) except -1
     @cython.locals(header=SendHeader)
     cdef bint _may_begin(self, Scanner scanner, Py_ssize_t suffix_size) except -1
     @cython.locals(header=EndHeader, record=Record, terms=Scanner, found=In, group=bytes, id_of_end=bytes)

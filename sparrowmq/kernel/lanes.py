@@ -539,28 +539,28 @@ class Lanes:
     def open_count(self) -> int:
         return len(self._lanes)
 
-    def take(self, plain: Header, source: In, body_at: int, end: int, born_host: bytes, parked: Parked) -> bool:
+    def take(self, header: Header, source: In, body_at: int, end: int, born_host: bytes, parked: Parked) -> bool:
         """Store the message of a frame with a plain header, whose body begins at `body_at`. Returns False, and nothing
         has changed, if it needs the long way. Otherwise `parked` has its answer.
         """
-        header, log = self._send_header, self._log
-        if plain.code != _SEND_CODE and plain.code != _SEND_BATCH_CODE:
+        send, log = self._send_header, self._log
+        if header.code != _SEND_CODE and header.code != _SEND_BATCH_CODE:
             return False
-        if len(self._lanes) == 0 or end - body_at > self.max_body_bytes or not header.read(plain, source):
+        if len(self._lanes) == 0 or end - body_at > self.max_body_bytes or not send.read(header, source):
             return False
-        lane = self._lanes.get(source.slice(header.topic_at, header.topic_end))
-        if lane is None or header.queue_id >= len(lane.queues):
+        lane = self._lanes.get(source.slice(send.topic_at, send.topic_end))
+        if lane is None or send.queue_id >= len(lane.queues):
             return False
-        queue = lane.queues[header.queue_id]
-        if queue is None or header.flag > _MAX_INT or header.sys_flag > _MAX_INT:
+        queue = lane.queues[send.queue_id]
+        if queue is None or send.flag > _MAX_INT or send.sys_flag > _MAX_INT:
             return False
-        is_half = header.sys_flag & _TRANSACTION_BITS != 0
+        is_half = send.sys_flag & _TRANSACTION_BITS != 0
         scanner = self._half_scanner if is_half else self._scanner
         if scanner is None or not self._is_plain(source, scanner):
             return False
         suffix, target = self._suffix, lane
         if is_half:
-            suffix = lane.addresses[header.queue_id] + suffix
+            suffix = lane.addresses[send.queue_id] + suffix
             if self._half_lane is None or not self._may_begin(scanner, len(suffix)):
                 return False
             target, queue = self._half_lane, self._half_lane.queues[0]
@@ -568,9 +568,9 @@ class Lanes:
         if self.needs_signature and not self._is_signed(source, body_at, end):
             return False
         burst_size = log.burst.size
-        self._share(target, 0 if is_half else header.queue_id, born_host)
+        self._share(target, 0 if is_half else send.queue_id, born_host)
         try:
-            if header.is_batch:
+            if send.is_batch:
                 offsets = self._put_batch(lane, queue, source.slice(body_at, end))
             else:
                 self._set_body(source, body_at, end)
@@ -584,17 +584,17 @@ class Lanes:
         self.taken_count += 1
         queue_offset = queue.next_offset - len(offsets)
         if is_half:
-            self._new_halves[queue_offset] = self._keep(lane, header.queue_id, queue_offset, burst_size)
+            self._new_halves[queue_offset] = self._keep(lane, send.queue_id, queue_offset, burst_size)
             self.begun_count += 1
-        parked.add(plain, header.queue_id, queue_offset, offsets, log.end)
+        parked.add(header, send.queue_id, queue_offset, offsets, log.end)
         return True
 
-    def take_end(self, plain: Header, source: In, parked: Parked) -> bool:
+    def take_end(self, header: Header, source: In, parked: Parked) -> bool:
         """End the transaction that a plain header of END_TRANSACTION names, as `take`. Its records are side by side."""
-        header, log, lane = self._end_header, self._log, self._end_lane
-        if len(self._halves) == 0 or not header.read(plain, source):
+        ending, log, lane = self._end_header, self._log, self._end_lane
+        if len(self._halves) == 0 or not ending.read(header, source):
             return False
-        half = self._halves.get(header.queue_offset)
+        half = self._halves.get(ending.queue_offset)
         if half is None or lane is None or not self._may_end(half, source):
             return False
         queue, end_queue = half.lane.queues[half.queue_id], lane.queues[0]
@@ -602,7 +602,7 @@ class Lanes:
             return False
         burst, burst_size, begin = log.burst, log.burst.size, log.end
         try:
-            if header.is_commit:
+            if ending.is_commit:
                 self._write_commit(half, queue.next_offset)
             commit_size = burst.size - burst_size
             self._write_end(lane, end_queue.next_offset, begin + commit_size)
@@ -614,16 +614,16 @@ class Lanes:
             burst.cut(burst_size)
             return False
         log.end = begin + size
-        if header.is_commit:
+        if ending.is_commit:
             self._entries.add(queue, begin, commit_size, self._terms.tags_code)
             if self._has_keys:
                 self._add_keys(half.lane, self._terms, half.record.source, begin)
         self._entries.add(end_queue, begin + commit_size, size - commit_size, _END_TAGS_CODE)
-        self.forget_half(header.queue_offset)
-        self._new_halves.pop(header.queue_offset, None)
-        self.ended.append((header.queue_offset, header.is_commit))
+        self.forget_half(ending.queue_offset)
+        self._new_halves.pop(ending.queue_offset, None)
+        self.ended.append((ending.queue_offset, ending.is_commit))
         self.taken_count += 1
-        parked.add(plain, 0, 0, [], log.end)
+        parked.add(header, 0, 0, [], log.end)
         return True
 
     def _may_begin(self, scanner: Scanner, suffix_size: int) -> bool:

@@ -208,12 +208,11 @@ class Transactions:
 
     def _open_transaction(self, entry: Entry, place: Placed) -> None:
         """Open the transaction of the half message that was diverted last and is now stored."""
-        assert self._diverted_destination is not None
-        destination = self._diverted_destination
+        destination, self._diverted_destination = self._diverted_destination, None
+        assert destination is not None
         self.open_transactions.add(
             self._make_transaction(place, entry.born_timestamp_ms, entry.properties, destination)
         )
-        self._diverted_destination = None
         self._half_counter.value += 1
 
     def end(
