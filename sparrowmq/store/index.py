@@ -447,15 +447,14 @@ class Index:
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:
         """Go back to a checkpoint: file `name`, before entry `next_entry`, records before `end_offset`."""
-        while self.files and (self.files[-1].name > name or not name or self._is_behind(end_offset)):
+        while self.files and (
+            self.files[-1].name > name or not name or (len(self.files) > 1 and self.files[-2].end_offset >= end_offset)
+        ):
             self.drop_last()
         if self.files:
             last = self.files[-1]
             self._unsynced.files.add(last.file.path)
             last.cut(next_entry if last.name == name else last.next_entry, end_offset)
-
-    def _is_behind(self, end_offset: int) -> bool:
-        return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
 
     def drop_all(self, set_aside_folder: str | None = None) -> None:
         """Delete the index, to build it again. With a folder, damaged files are moved there."""

@@ -73,8 +73,8 @@ class TimerWheel:
         # The slots below these numbers have been poured from the level above.
         self._near_until = 0
         self._middle_until = 0
-        self._pouring: list[tuple[Level, bytearray]] = []
-        self._poured = 0  # bytes of the last of `_pouring`
+        self.pouring: list[tuple[Level, bytearray]] = []
+        self._poured = 0  # bytes of the last of `pouring`
         self._by_file: dict[int, int] = {}  # the number of timers that have their record in a file of the log
 
     def add(self, offset: int, size: int, due: int) -> None:
@@ -102,24 +102,20 @@ class TimerWheel:
         self.count -= 1
 
     @property
-    def is_pouring(self) -> bool:
-        return bool(self._pouring)
-
-    @property
     def oldest(self) -> int | None:
         """The begin of the oldest log file that contains a record of a timer; None without timers."""
         return min(self._by_file) * self._file_size if self._by_file else None
 
     def pour_next(self, now_ms: int) -> bool:
         """Pour a piece of the next slots. Returns whether there was one to pour; then nothing can be taken yet."""
-        if self._pouring:
+        if self.pouring:
             self._pour()
         elif _has_slot_before(self._far, now_ms + _FAR_AHEAD_MS):
             self._middle_until = max(self._middle_until, self._far.order[0] + 1)
-            self._pouring.append((self._middle, self._far.pop()))
+            self.pouring.append((self._middle, self._far.pop()))
         elif _has_slot_before(self._middle, now_ms + _MIDDLE_AHEAD_MS):
             self._near_until = max(self._near_until, self._middle.order[0] + 1)
-            self._pouring.append((self._near, self._middle.pop()))
+            self.pouring.append((self._near, self._middle.pop()))
         else:
             return False
         return True
@@ -151,7 +147,7 @@ class TimerWheel:
 
     def slots(self) -> list[bytes]:
         """Return the entries of all timers that have not been taken, for the file."""
-        entries = [bytes(slot) for _, slot in self._pouring]
+        entries = [bytes(slot) for _, slot in self.pouring]
         if entries:
             entries[-1] = entries[-1][self._poured :]
         levels = (self._near, self._middle, self._far, self._recalls)
@@ -167,14 +163,14 @@ class TimerWheel:
                     yield bytes(entries)
 
     def _pour(self) -> None:
-        level, slot = self._pouring[-1]
+        level, slot = self.pouring[-1]
         end = min(self._poured + _TIMERS_PER_PIECE * ENTRY_SIZE, len(slot))
         for at in range(self._poured, end, ENTRY_SIZE):
             entry = bytes(slot[at : at + ENTRY_SIZE])
             level.add(ENTRY.unpack(entry)[2] & (RECALL - 1), entry)
         self._poured = end
         if end == len(slot):
-            self._pouring.pop()
+            self.pouring.pop()
             self._poured = 0
 
 

@@ -146,7 +146,7 @@ class Timers:
     def next_to_roll(self) -> Timer | None:
         """Return a timer to be stored again and then `settle_rolled`, because its log file should be deleted."""
         if not self._to_roll:
-            if self._rolling is None and self._hold.delete_before and not self._wheel.is_pouring:
+            if self._rolling is None and self._hold.delete_before and not self._wheel.pouring:
                 self._rolling = self._wheel.take_before(self._hold.delete_before)
             if self._rolling is None:
                 return None

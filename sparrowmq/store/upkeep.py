@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -80,8 +81,7 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             end, now_ms = store.prepare_checkpoint()
             store.flusher.kick()
             await store.flushed.reached(end)
-            write = store.begin_checkpoint(end, now_ms)
-            await asyncio.get_running_loop().run_in_executor(executor, write)
+            await _write(store.begin_checkpoint(end, now_ms), executor)
         except DiskFull as full:
             log.warning("no checkpoint: %s", full)
             store.appender.close_idle_files(full)
@@ -89,6 +89,17 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             return
         except OSError as error:
             store.flusher.fail(error)
+
+
+async def _write(checkpoint: Callable[[], None], executor: ThreadPoolExecutor) -> None:
+    """Write a checkpoint, even when cancelled: nothing else remembers any more which parts of files it has to sync."""
+    written = asyncio.get_running_loop().run_in_executor(executor, checkpoint)
+    try:
+        await asyncio.shield(written)
+    except asyncio.CancelledError:
+        with suppress(DiskFull):
+            await written
+        raise
 
 
 async def _scrub(store: MessageStore) -> None:

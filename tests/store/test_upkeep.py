@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import threading
 from contextlib import suppress
 
 import pytest
 
 from sparrowmq.errors import CorruptRecord, StoreFailed
 from sparrowmq.store.checkpoint import load
+from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.retention import Cleaning
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk
@@ -54,6 +56,26 @@ async def test_a_deleted_topic_does_not_come_back_after_a_crash(stores, clock):
     opened = stores.open(clock=clock)
     assert opened.queues.get("Orders", 0) is None
     assert bodies(opened, "Bills") == [b"body"]
+
+
+async def test_a_checkpoint_that_waits_for_other_work_is_written_when_the_store_ends(stores, clock, monkeypatch):
+    store = stores.open(clock=clock)
+    may_go_on = threading.Event()
+    monkeypatch.setattr(CommitLog, "prepare", lambda _log, executor: executor.submit(may_go_on.wait, 60))
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    end = [put(store, b"body %d" % number, unique_key=f"K{number}").end for number in range(20)][-1]
+    await clock.advance(store.settings.checkpoint_interval_ms / 1000 + 1)
+    await asyncio.wait_for(store.flushed.reached(end), 10)
+    await asyncio.sleep(0.1)  # the checkpoint waits behind `prepare`
+    task.cancel()
+    may_go_on.set()
+    await asyncio.gather(task, return_exceptions=True)
+    monkeypatch.undo()
+    store.close()
+    opened = stores.open(clock=clock)
+    assert len(bodies(opened)) == 20
+    assert all(opened.query("Orders", f"K{number}", 9, 0, 1 << 62) for number in range(20))
 
 
 async def test_after_its_end_a_store_goes_on_without_a_loop(stores, clock):

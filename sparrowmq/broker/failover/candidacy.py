@@ -102,7 +102,10 @@ class Candidacy:
             return None
         if state is None:
             return self._reason_without_state(others)
-        in_sync = ", ".join(map(self._describe_member, state.in_sync))
+        in_sync = ", ".join(
+            f"{member} at {self._addresses[member]}" if member in self._addresses else str(member)
+            for member in state.in_sync
+        )
         if self._member not in state.in_sync:
             return Reason(f"there is no master, and this member is not in sync (in sync: {in_sync})")
         doubt = state.doubt(self._member, self._own_record, end)
@@ -156,9 +159,6 @@ class Candidacy:
         if not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
-
-    def _describe_member(self, member: int) -> str:
-        return f"{member} at {self._addresses[member]}" if member in self._addresses else str(member)
 
     def _reason_without_state(self, others: Collection[Present]) -> Reason | None:
         epochs_by_member = {other.member: other.epoch for other in others if other.epoch}

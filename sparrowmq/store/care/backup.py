@@ -244,7 +244,11 @@ class RestorePoints:
     def _check_folder(self) -> None:
         if os.path.isfile(self._folder):
             raise BadStore(f"{self._folder} is a file; choose a folder")
-        other_names = [name for name in self._vfs.list_folder(self._folder) if not _is_backup_name(name)]
+        other_names = [
+            name
+            for name in self._vfs.list_folder(self._folder)
+            if _time_of(name) is None and name != "lost+found" and not name.startswith(".")  # a disk's own folder
+        ]
         if other_names:
             raise BadStore(
                 f"{self._folder} contains {other_names[0]}, which is not a restore point; choose a new folder, or one "
@@ -278,11 +282,6 @@ def _next_name(newest: str | None, now_ms: int) -> str:
     if newest_time is not None and now <= newest_time:
         now = newest_time + timedelta(seconds=1)
     return now.strftime(_TIME_FORMAT)
-
-
-def _is_backup_name(name: str) -> bool:
-    """Whether a name may be in a backup folder; a disk's own folder may have a few more."""
-    return _time_of(name) is not None or name == "lost+found" or name.startswith(".")
 
 
 def _time_of(name: str) -> datetime | None:

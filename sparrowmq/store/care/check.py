@@ -31,7 +31,7 @@ from sparrowmq.store import checkpoint
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.index import Index, IndexFile
 from sparrowmq.store.index_keys import key_hash, keys_of
-from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA, Layout
+from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import STEP_BYTES, check_records
 from sparrowmq.store.queue_builder import tags_code
@@ -207,7 +207,7 @@ class _Check:
         if (
             saved_ends.positions is None
             or saved_ends.positions.dispatched < self._log.begin
-            or _last_used_by_java(vfs, layout)
+            or (vfs.exists(layout.lock) and content_of(vfs, layout.lock, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
         ):
             if self._rows and not list(self._queues):
                 yield "the log has messages, but there is no queue; the next start builds them again"
@@ -288,7 +288,9 @@ class _Check:
         if offset < self._log.begin:
             return
         record = self._outline_at(offset)
-        if record is None or key_hash_code not in [key_hash(record.topic, key) for key in _possible_keys(record)]:
+        # In a store of Java 5.4 a tag is a key, too.
+        keys = [] if record is None else [*keys_of(record.properties), f"T#{record.properties.get(Property.TAGS)}"]
+        if record is None or key_hash_code not in [key_hash(record.topic, key) for key in keys]:
             yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
 
     def _missing_keys(self, record: Outline) -> list[str]:
@@ -310,10 +312,6 @@ class _Check:
         return records.outline(record) if record is not None else None
 
 
-def _last_used_by_java(vfs: Vfs, layout: Layout) -> bool:
-    return vfs.exists(layout.lock) and content_of(vfs, layout.lock, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
-
-
 def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
     """Whether the queue has a gap in place of a lost message, as after `corruptPolicy=quarantine`."""
     return queue.begin <= queue_offset < queue.end.value and queue.read(queue_offset, 1).is_gap(0)
@@ -324,8 +322,3 @@ def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
     while end > at_least and _is_gap(queue, end - 1):
         end -= 1
     return end
-
-
-def _possible_keys(record: Outline) -> list[str]:
-    """The keys of a record that the index may have: its own keys and, in a store of Java 5.4, its tag."""
-    return [*keys_of(record.properties), f"T#{record.properties.get(Property.TAGS)}"]
