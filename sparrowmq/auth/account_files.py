@@ -21,13 +21,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, Account, Addresses, list_of, parse_account, text_of, unknown_words
+from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, list_of, parse_account, text_of, unknown_words
+from sparrowmq.auth.addresses import Addresses
+from sparrowmq.auth.users import User
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import ConfigError
@@ -53,13 +55,12 @@ _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class AccountFiles:
-    """The files and their current accounts. New accounts go to `main`; `on_change` is called after each change. Raises:
+    """The files and their current accounts, another object after each change. New accounts go to `main`. Raises:
     ConfigError, there is no file, or one is broken."""
 
     def __init__(self, main: Path, folder: Path | None = None) -> None:
         self.main = main.absolute()
         self._folder = folder.absolute() if folder else None
-        self.on_change: Callable[[], None] = lambda: None
         self._watched_files = ChangedFiles(self._paths)
         self._logged_error = ""
         self.current = _combine_accounts(self._read_documents())
@@ -78,7 +79,7 @@ class AccountFiles:
             if _sources(documents) == _sources(self.current.documents) and not self._logged_error:
                 return
             self._refuse_emptied(documents)
-            self._use(_combine_accounts(documents))
+            self.current = _combine_accounts(documents)
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
                 self._watched_files.loaded = None  # the file may become readable without a change that shows
@@ -123,7 +124,7 @@ class AccountFiles:
 
     def apply(self, change: AccountChange) -> None:
         """Put a written change into effect at once. Looks go on, because other files may have changed too."""
-        self._use(change.accounts)
+        self.current = change.accounts
 
     def _document_to_change(self, path: Path) -> Document:
         """The document of a file, to change it. Raises: ConfigError, it is not the one in effect: a change that is
@@ -143,10 +144,6 @@ class AccountFiles:
         texts = {path: document.text() for path, document in changed_documents.items()}
         documents = {path: Document(text, path) for path, text in texts.items()}
         return AccountChange(texts, _combine_accounts({**self.current.documents, **documents}))
-
-    def _use(self, accounts: Accounts) -> None:
-        self.current = accounts
-        self.on_change()
 
     def _read_documents(self) -> dict[Path, Document]:
         paths = self._paths()
@@ -184,8 +181,8 @@ def load_account_files(home: Path | None, file: Path | None) -> AccountFiles:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    by_key: Mapping[str, Account]
-    by_certificate: Mapping[str, Account]
+    by_key: Mapping[str, User]
+    by_certificate: Mapping[str, User]
     file_of: Mapping[str, Path]
     addresses: Addresses
     documents: Mapping[Path, Document]
@@ -215,7 +212,7 @@ def _sources(documents: Mapping[Path, Document]) -> dict[Path, str]:
 
 def _combine_accounts(documents: Mapping[Path, Document]) -> Accounts:
     """The accounts of all files; the first file of an account counts. Raises: ConfigError, a file is broken."""
-    by_key: dict[str, Account] = {}
+    by_key: dict[str, User] = {}
     file_of: dict[str, Path] = {}
     for path, document in documents.items():
         for account in _parse_accounts(document):
@@ -229,9 +226,9 @@ def _combine_accounts(documents: Mapping[Path, Document]) -> Accounts:
     return Accounts(by_key, _by_certificate(by_key), file_of, _parse_addresses(documents.values()), documents)
 
 
-def _by_certificate(by_key: Mapping[str, Account]) -> dict[str, Account]:
+def _by_certificate(by_key: Mapping[str, User]) -> dict[str, User]:
     """The accounts that a certificate may stand for. Raises: ConfigError, two have the same certificate."""
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, User] = {}
     for account in by_key.values():
         first_account = accounts.setdefault(account.certificate, account)
         if account.certificate and first_account is not account:
@@ -243,7 +240,7 @@ def _by_certificate(by_key: Mapping[str, Account]) -> dict[str, Account]:
     return accounts
 
 
-def _parse_accounts(document: Document) -> list[Account]:
+def _parse_accounts(document: Document) -> list[User]:
     accounts = []
     for fields in document.accounts:
         try:

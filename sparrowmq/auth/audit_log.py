@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.auth.accounts import PORT_BYTES
+from sparrowmq.auth.addresses import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Peer
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
 from sparrowmq.core.safe_text import shown

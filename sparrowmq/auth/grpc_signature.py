@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
+from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
-from sparrowmq.protocol.signature import SigningKey
 
 AUTHORIZATION: Final = "authorization"
 DATE_TIME: Final = "x-mq-date-time"
@@ -29,21 +29,6 @@ _HOUR_S: Final = 3600
 _QUARTER_S: Final = 900  # the offset of every time zone is a multiple
 _MIN_ZONE_S: Final = -12 * _HOUR_S
 _MAX_ZONE_S: Final = 14 * _HOUR_S
-
-
-class Signer(Protocol):
-    """An account, as its signature is checked."""
-
-    @property
-    def key(self) -> SigningKey:
-        pass
-
-    @property
-    def access_key(self) -> str:
-        pass
-
-
-S = TypeVar("S", bound=Signer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +54,8 @@ class Freshness:
 
 
 def grpc_principal(
-    metadata: Mapping[str, str], accounts: Mapping[str, S], now_ms: int, freshness: Freshness = Freshness()
-) -> S:
+    metadata: Mapping[str, str], accounts: Mapping[str, User], now_ms: int, freshness: Freshness = Freshness()
+) -> User:
     """Return the account that signed a request, whose metadata has names in small letters. Raises: AccessDenied, no
     account signed the request, or too long ago. The gRPC code is 40100."""
     header = metadata.get(AUTHORIZATION, "")

@@ -20,16 +20,15 @@ Source: PlainAccessValidator.parse and PlainPermissionManager.checkPerm, Java 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
-from sparrowmq.auth.accounts import Account, Perm
+from sparrowmq.auth.users import PUB, SUB, User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
-from sparrowmq.protocol.requests import headers
+from sparrowmq.protocol.names import RETRY, retry_topic
 from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, ClientConfigCheck, Heartbeat, LockQueues
-from sparrowmq.protocol.requests.pop_headers import AckMessage, BatchAcks, ChangeInvisibleTime
+from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request
 
@@ -51,9 +50,6 @@ Need = tuple[str, int]  # a topic or retry topic, and the permissions of which o
 # None: no record begins there. UNKNOWN: the bytes resemble a record, but are none of a queue.
 TopicAt = Callable[[int], str | None]
 UNKNOWN: Final = ""  # only administrators may read it
-PUB: Final = int(Perm.PUB)
-SUB: Final = int(Perm.SUB)
-_TRACE_NEED: Final = (TRACE_TOPIC, PUB)  # every account may write traces
 ADMINISTRATORS: Final = frozenset({Access.ADMIN, Access.CLUSTER})
 
 
@@ -62,23 +58,28 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
     cannot be decoded."""
     find_needs = NEEDS_ELSEWHERE.get(row.code)
     if find_needs is not None:
-        return find_needs(header, body, topic_at)
-    if row.access is Access.WRITE:
-        return _needs_of_write(row, header)
-    return _needs_of_read(row, header) if row.access is Access.READ else iter(())
+        yield from find_needs(header, body, topic_at)
+    elif row.access in (Access.WRITE, Access.READ):
+        topic, group = [getattr(header, name) if name else None for name in (row.topic, row.group)]
+        if topic is not None:
+            # A consumer gives a message back by a send to its retry topic. Unlike Java 4.9, which asks for SUB of the
+            # producer group in place of this group; Java 5 asks as here.
+            yield topic, PUB if row.access is Access.WRITE and not topic.startswith(RETRY) else SUB
+        if group is not None:
+            yield retry_topic(group), SUB
 
 
-def check(account: Account, row: Row, needs: list[Need]) -> None:
-    """Raises: AccessDenied, the account lacks a permission."""
+def check(account: User, row: Row, needs: Iterable[Need], source: bytes = b"") -> None:
+    """Raises: AccessDenied, the account lacks a permission, from a packed address."""
     check_admin(account, row)
     if account.is_broker and row.code == RequestCode.VIEW_MESSAGE_BY_ID:
         return  # a broker that repairs its log; with haSecret it gets all of the log anyway
     for resource, needed in needs:
-        if not account.may(resource, needed) and (resource, needed) != _TRACE_NEED:
+        if not account.may(resource, needed, source):
             raise denial_of(resource)
 
 
-def check_admin(account: Account, row: Row) -> None:
+def check_admin(account: User, row: Row) -> None:
     """Do nothing unless the request is for administrators, or for brokers. Raises: AccessDenied."""
     is_for_brokers = account.is_broker and row.access is Access.CLUSTER
     if row.access in ADMINISTRATORS and not (account.is_admin or is_for_brokers):
@@ -87,10 +88,10 @@ def check_admin(account: Account, row: Row) -> None:
         ).of_kind(DenialKind.NEEDS_ADMIN)
 
 
-def check_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
+def check_own_broker(account: User, row: Row, header: Request[Any]) -> None:
     """Do nothing unless the account registers or unregisters a broker that is not its own. Raises: AccessDenied."""
     name = getattr(header, "broker_name", None)
-    if row.access is Access.CLUSTER and name is not None and name not in account.broker_names:
+    if account.broker_names and row.access is Access.CLUSTER and name is not None and name not in account.broker_names:
         raise AccessDenied(
             f"accessKey={account.access_key} may register {', '.join(sorted(account.broker_names))} and not {name}"
         )
@@ -103,84 +104,61 @@ def denial_of(resource: str) -> AccessDenied:
     return AccessDenied(f"No default permission for {kind}:{resource.removeprefix(RETRY)}")
 
 
-def _needs_of_write(row: Row, header: Request[Any]) -> Iterator[Need]:
-    topic = getattr(header, row.topic, None) if row.topic else None
-    if topic is not None:
-        # A consumer gives a message back by a send to its retry topic. Unlike Java 4.9, which asks for SUB of the
-        # producer group in place of this group; Java 5 asks as here.
-        yield topic, SUB if topic.startswith(RETRY) else PUB
-
-
-def _needs_of_read(row: Row, header: Request[Any]) -> Iterator[Need]:
-    topic = getattr(header, row.topic) if row.topic else None
-    group = getattr(header, row.group) if row.group else None
-    if topic is not None:
-        yield topic, SUB
-    if group is not None:
-        yield retry_topic(group), SUB
-
-
-def _needs_of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_reply(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A reply goes to the client that asked. ReplyHandler accepts only the topic of answers, also in a namespace."""
-    assert isinstance(header, headers.SendReply | headers.SendReplyV2)
     if "%" in header.topic:
         yield header.topic, PUB
 
 
-def _needs_of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_queue(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The offsets of a queue are for those who may send to its topic or consume it. Unlike Java: not for everybody."""
-    topic: str = header.topic  # type: ignore[attr-defined]
-    yield topic, SUB if topic.startswith(RETRY) else PUB | SUB
+    yield header.topic, SUB if header.topic.startswith(RETRY) else PUB | SUB
 
 
-def _needs_of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_heartbeat(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for consumer in Heartbeat.of_request(body).consumer_data_set:
         yield retry_topic(consumer.group_name), SUB
         for subscription in consumer.subscription_data_set:
             yield subscription.topic, SUB
 
 
-def _needs_of_unregister(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_unregister(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The C++ client names an empty group when it has none."""
-    assert isinstance(header, headers.UnregisterClient)
     if header.consumer_group:
         yield retry_topic(header.consumer_group), SUB
 
 
-def _needs_of_locks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_locks(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     locks = LockQueues.of_request(body)
     yield retry_topic(locks.consumer_group), SUB
     for topic in {queue.topic for queue in locks.mq_set}:
         yield topic, SUB
 
 
-def _needs_of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_filter(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     filter_check = ClientConfigCheck.of_request(body)
     yield retry_topic(filter_check.group), SUB
     if filter_check.subscription_data is not None:
         yield filter_check.subscription_data.topic, SUB
 
 
-def _needs_of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_record(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A read by offset needs the topic of the message, even if the header names another topic."""
-    assert isinstance(header, headers.ViewMessage)
     topic = topic_at(header.offset)
     if topic is not None:
         yield topic, SUB
 
 
-def _needs_of_send_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_send_back(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The group will read the message at the offset, so its topic counts too."""
-    assert isinstance(header, headers.ConsumerSendMsgBack)
     yield retry_topic(header.group), SUB
     topic = topic_at(header.offset)
     if topic is not None:
         yield topic, SUB
 
 
-def _needs_of_handle(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_handle(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A message of a retry topic of Apache's broker belongs to the topic that the name of the retry topic has."""
-    assert isinstance(header, AckMessage | ChangeInvisibleTime)
     group, topic = header.consumer_group, header.topic
     own_retry_topic = retry_topic(group)
     if topic.startswith((f"{own_retry_topic}_", f"{own_retry_topic}+")):
@@ -189,19 +167,19 @@ def _needs_of_handle(header: Request[Any], body: bytes, topic_at: TopicAt) -> It
     yield own_retry_topic, SUB
 
 
-def _needs_of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_acks(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for ack in BatchAcks.of_request(body).acks:
         yield ack.topic, SUB
         yield retry_topic(ack.consumer_group), SUB
 
 
-def _needs_of_assignment(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_assignment(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     query = AssignmentQuery.of_request(body)
     yield query.topic, SUB
     yield retry_topic(query.consumer_group), SUB
 
 
-NEEDS_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
+NEEDS_ELSEWHERE: Final[dict[int, Callable[[Any, bytes, TopicAt], Iterator[Need]]]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _needs_of_queue,
     RequestCode.GET_MAX_OFFSET: _needs_of_queue,
     RequestCode.GET_MIN_OFFSET: _needs_of_queue,

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
+from sparrowmq.auth.addresses import MAPPED_PREFIX
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY
 
 E = TypeVar("E", bound=Enum)
 _ANY_WORD: Final = "*"
-_MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
 
 
 class Action(Enum):
@@ -101,30 +101,21 @@ class PolicyEntry:
 
     pattern: Pattern
     actions: frozenset[Action]
-    networks: tuple[Network, ...]
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
     decision: Decision
 
     def fits(self, action: Action, resource: Resource, source: bytes) -> bool:
-        """Whether the rule says something about the action, from a packed address of 4 or 16 bytes."""
+        """Whether the rule says something about the action, from a packed address. b"" is no address."""
         return (
             self.pattern.fits(resource)
             and (action in self.actions or Action.ALL in self.actions)
-            and (not self.networks or any(network.has(source) for network in self.networks))
+            and (not self.networks or (source != b"" and self._has(source)))
         )
 
-
-class Network(NamedTuple):
-    """A range of addresses, such as 10.0.0.0/8, as numbers."""
-
-    length: int  # of an address, in bytes
-    first: int
-    mask: int
-
-    def has(self, source: bytes) -> bool:
-        """Whether it has a packed address. An IPv4 address inside an IPv6 one is the IPv4 address."""
-        if source.startswith(_MAPPED_PREFIX):
-            source = source[len(_MAPPED_PREFIX) :]
-        return len(source) == self.length and int.from_bytes(source, "big") & self.mask == self.first
+    def _has(self, source: bytes) -> bool:
+        """Whether the rule counts from an address. An IPv4 address inside an IPv6 one is the IPv4 address."""
+        address = ipaddress.ip_address(source.removeprefix(MAPPED_PREFIX))
+        return any(address in network for network in self.networks)
 
 
 class Rules:
@@ -181,14 +172,13 @@ def parse_policy_kind(text: str | None) -> PolicyKind:
     return _parse_word(PolicyKind, text, "policy type") if text else PolicyKind.CUSTOM
 
 
-def _parse_network(text: str) -> Network:
+def _parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
-        network = ipaddress.ip_network(text.strip(), strict=False)
+        return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise ConfigError(
             f"{text!r} is not a source address; write one as 192.168.1.7, 10.0.0.0/8, fe80::1 or fd00::/8"
         ) from None
-    return Network(network.max_prefixlen // 8, int(network.network_address), int(network.netmask))
 
 
 def _parse_word(kind: type[E], text: str, kind_name: str) -> E:

@@ -14,12 +14,14 @@ Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
+from sparrowmq.auth.addresses import PORT_BYTES, Addresses
 from sparrowmq.auth.permissions import Peer, TopicAt
+from sparrowmq.auth.users import PUB, User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
@@ -29,7 +31,6 @@ from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-_PUB: Final = int(Perm.PUB)
 _MAX_ADDRESSES: Final = 10_000
 
 
@@ -37,74 +38,52 @@ class AccountCheck:
     def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
         self._files = files
         self._topic_at = topic_at
-        self._white_by_address: dict[bytes, bool] = {}
         self._lanes: Lanes | None = None  # of signed sends
-        files.on_change = self._load_accounts
-        self._load_accounts()
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         self.authorise(self.authenticate(peer, command), peer, command, row, header)
 
-    def authenticate(self, peer: Peer, command: Command) -> Account | None:
+    def authenticate(self, peer: Peer, command: Command) -> User | None:
         """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
-        fields = command.ext_fields()
+        fields, accounts = command.ext_fields(), self._files.current
         if peer.certificate is not None and ACCESS_KEY not in fields:
-            peer.principal = account = self._by_certificate.get(peer.certificate)
+            peer.principal = account = accounts.by_certificate.get(peer.certificate)
             return account
-        account = self._by_key.get(fields.get(ACCESS_KEY, ""))
+        account = accounts.by_key.get(fields.get(ACCESS_KEY, ""))
         is_signed = account is not None and account.key.has_signed(fields, command.body)
         peer.principal = account if is_signed else None
         return account
 
-    def authorise(self, account: Account | None, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
+    def authorise(self, account: User | None, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the account may do this, or the peer's address may. Raises: AccessDenied."""
         is_signed = account is not None and peer.principal is account
         if account is not None and is_signed and type(header) is SendMessageV2:
             topic = header.topic
-            if account.may(topic, _PUB) and not topic.startswith(RETRY):
+            if account.may(topic, PUB) and not topic.startswith(RETRY):
                 if self._lanes is not None and len(topic) <= MAX_TOPIC_LENGTH:
                     self._lanes.open_sender(account.access_key.encode(), topic.encode(), account.key.hmac)
                 return
-        if self._has_white_addresses and self._has_white_address(peer):
+        source, white_addresses = peer.host[:-PORT_BYTES], self._files.current.addresses
+        if white_addresses and _has(white_addresses, source):
             return
         if account is None:
             raise _unknown_account(command.ext_fields().get(ACCESS_KEY), peer.certificate)
-        if not is_signed:
-            if not self._has_own_address(account, peer, row):
-                error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
-                raise error.of_kind(DenialKind.WRONG_SIGNATURE)
-        elif not (account.addresses and self._has_own_address(account, peer, row)):
-            permissions.check(account, row, list(permissions.needs(row, header, command.body, self._topic_at)))
-        if account.broker_names:
-            permissions.check_own_broker(account, row, header)
+        if not is_signed and not account.addresses.has(source):
+            error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
+            raise error.of_kind(DenialKind.WRONG_SIGNATURE)
+        needs = permissions.needs(row, header, command.body, self._topic_at)
+        permissions.check(account, row, needs, source)
+        permissions.check_own_broker(account, row, header)
 
     def use_lanes(self, lanes: Lanes) -> None:
         """Let lanes take the sends of which this check needs the signature alone."""
         self._lanes = lanes
 
-    @staticmethod
-    def _has_own_address(account: Account, peer: Peer, row: Row) -> bool:
-        if not account.addresses or not account.addresses.has(peer.host[:-PORT_BYTES]):
-            return False
-        permissions.check_admin(account, row)
-        return True
 
-    def _has_white_address(self, peer: Peer) -> bool:
-        address = peer.host[:-PORT_BYTES]
-        is_white = self._white_by_address.get(address)
-        if is_white is None:
-            if len(self._white_by_address) >= _MAX_ADDRESSES:
-                self._white_by_address.clear()
-            is_white = self._white_by_address[address] = self._accounts.addresses.has(address)
-        return is_white
-
-    def _load_accounts(self) -> None:
-        self._accounts = self._files.current
-        self._by_key = self._accounts.by_key
-        self._by_certificate = self._accounts.by_certificate
-        self._has_white_addresses = bool(self._accounts.addresses)
-        self._white_by_address.clear()
+@lru_cache(_MAX_ADDRESSES)
+def _has(addresses: Addresses, source: bytes) -> bool:
+    return addresses.has(source)
 
 
 def _unknown_account(access_key: str | None, certificate: str | None) -> AccessDenied:

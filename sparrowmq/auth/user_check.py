@@ -13,25 +13,23 @@ Source: DefaultAuthorizationContextBuilder and the annotations of the headers, J
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
-from sparrowmq.auth.accounts import PORT_BYTES
-from sparrowmq.auth.permissions import ADMINISTRATORS, PUB, SUB, Peer, TopicAt
+from sparrowmq.auth.addresses import PORT_BYTES
+from sparrowmq.auth.permissions import ADMINISTRATORS, Peer, TopicAt
 from sparrowmq.auth.policies import Action, Resource, ResourceKind, resource_of
 from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.names import MAX_TOPIC_LENGTH
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-_MAX_DECISIONS: Final = 10_000
-NeededAction = tuple[Resource, tuple[Action, ...]]  # one of the actions is enough
+_DENIED_CODE: Final = int(ResponseCode.NO_PERMISSION)
 
 # What these do concerns only the topic and the group in the header.
 _ACTIONS_ON_NAMED: Final = {
@@ -88,7 +86,7 @@ _SUPER_USER_CODES: Final = frozenset(
         RequestCode.AUTH_LIST_ACL,
     }
 )
-# These are enough in the place of Sub.
+# These are enough in the place of Pub and Sub.
 _ALTERNATIVE_ACTIONS: Final = {
     RequestCode.QUERY_MESSAGE: Action.GET,
     RequestCode.QUERY_CONSUMER_OFFSET: Action.GET,
@@ -112,24 +110,18 @@ class UserRules:
 
 
 class UserCheck:
-    """The check by users. `by_name` returns the users now; another object after each change."""
+    """The check by users. `by_name` returns the users now."""
 
     def __init__(self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt) -> None:
         self._rules = rules
         self._cluster = Resource(ResourceKind.CLUSTER, rules.cluster)
         self._by_name = by_name
         self._topic_at = topic_at
-        self._decisions: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
-        self._users_of_decisions: Mapping[str, User] = {}
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
-        users = self._by_name()
-        if users is not self._users_of_decisions:
-            self._decisions.clear()
-            self._users_of_decisions = users
         name = command.ext_fields().get(ACCESS_KEY)
-        user = users.get(name) if name is not None else None
+        user = self._by_name().get(name) if name is not None else None
         if user is not None:
             self.authenticate(user, peer, command)
             self.authorise(user, peer, row, header, command.body)
@@ -157,46 +149,27 @@ class UserCheck:
         source = peer.host[:-PORT_BYTES]
         if row.code in _SUPER_USER_CODES:
             raise _denial(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
-        for resource, actions in self._needed_actions(row, header, body):
-            if not self._may(user, resource, actions, source):
-                raise _denial(user, resource, peer)
-
-    def _needed_actions(self, row: Row, header: Request[Any], body: bytes) -> Iterator[NeededAction]:
         if row.access in ADMINISTRATORS:
-            yield from self._administrator_actions(row, header)
+            action, resources = self._administrator_action(row, header)
+            for resource in resources:
+                if not user.may_do(action, resource, source):
+                    raise _denial(user, resource, peer)
             return
         alternative = _ALTERNATIVE_ACTIONS.get(row.code)
         for name, perms in permissions.needs(row, header, body, self._topic_at):
-            actions = [Action.PUB] if perms & PUB else []
-            actions += [Action.SUB] if perms & SUB else []
-            yield resource_of(name), (*actions, alternative) if alternative else tuple(actions)
+            resource = resource_of(name)
+            if not user.may(name, perms, source) and not (alternative and user.may_do(alternative, resource, source)):
+                raise _denial(user, resource, peer)
 
-    def _administrator_actions(self, row: Row, header: Request[Any]) -> Iterator[NeededAction]:
-        resources = []
+    def _administrator_action(self, row: Row, header: Request[Any]) -> tuple[Action, list[Resource]]:
         action = _ACTIONS_ON_NAMED.get(row.code)
         if action is not None:
-            if row.topic and (topic := getattr(header, row.topic)):
-                resources.append(resource_of(topic))
-            if row.group and (group := getattr(header, row.group)):
-                resources.append(Resource(ResourceKind.GROUP, group))
-        if action is None or not resources:
-            resources, action = [self._cluster], Action.GET if row.code in _READING_CODES else Action.UPDATE
-        for resource in resources:
-            yield resource, (action,)
-
-    def _may(self, user: User, resource: Resource, actions: tuple[Action, ...], source: bytes) -> bool:
-        key = user.access_key, resource, actions, source
-        is_allowed = self._decisions.get(key)
-        if is_allowed is None:
-            if len(self._decisions) >= _MAX_DECISIONS:
-                self._decisions.clear()
-            is_allowed = any(user.may_do(action, resource, source) for action in actions)
-            if len(resource.name) <= MAX_TOPIC_LENGTH:
-                self._decisions[key] = is_allowed
-        return is_allowed
-
-
-_DENIED_CODE: Final = int(ResponseCode.NO_PERMISSION)
+            topic, group = [getattr(header, name) if name else None for name in (row.topic, row.group)]
+            resources = [resource_of(topic)] if topic else []
+            resources += [Resource(ResourceKind.GROUP, group)] if group else []
+            if resources:
+                return action, resources
+        return Action.GET if row.code in _READING_CODES else Action.UPDATE, [self._cluster]
 
 
 def _denial(user: User, resource: Resource, peer: Peer) -> AccessDenied:

@@ -30,7 +30,6 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
-    from sparrowmq.auth.accounts import Account
     from sparrowmq.auth.audit_log import Audit
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import AccountCheck
@@ -81,7 +80,7 @@ class AccessControl:
             self.audit = Audit(path, clock or SystemClock())
 
     @property
-    def accounts(self) -> Mapping[str, Account | User]:
+    def accounts(self) -> Mapping[str, User]:
         return self._principals if self.files is None else self.files.current.by_key
 
     def rights(self) -> object:
@@ -92,7 +91,7 @@ class AccessControl:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
         if self.files is None and not self.has_users:
             return True
-        from sparrowmq.auth.permissions import PUB
+        from sparrowmq.auth.users import PUB
 
         account_entry = self.accounts.get(account)
         return None if account_entry is None else account_entry.may(topic, PUB)
@@ -139,7 +138,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
     """
     if not settings.authentication:
         return
-    from sparrowmq.auth.users import first_users, no_users_error
+    from sparrowmq.auth.first_users import first_users, no_users_error
 
     try:
         for user, policies in first_users(settings, settings.home, settings.acl_file):

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from sparrowmq.auth.audit_log import Audit
-from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, Signer, grpc_principal
+from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
+from sparrowmq.auth.users import User
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
@@ -77,7 +78,7 @@ R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 IDLE_S: Final = 180.0  # longer than a client may be silent
 # The account that signed a call; None for a call without a signature. Raises: AccessDenied.
-AccountOf = Callable[[Call], Signer | None]
+AccountOf = Callable[[Call], User | None]
 
 
 class GrpcPort:
@@ -126,14 +127,14 @@ class GrpcPort:
 
 
 def account_of(
-    accounts: Callable[[], Mapping[str, Signer]], clock: Clock, freshness: Freshness, has_users: bool
+    accounts: Callable[[], Mapping[str, User]], clock: Clock, freshness: Freshness, has_users: bool
 ) -> AccountOf:
     """Return what finds the account that signed a call.
 
     With users a call without a signature is refused here; otherwise the guard decides, by address or certificate.
     """
 
-    def find_account(call: Call) -> Signer | None:
+    def find_account(call: Call) -> User | None:
         if AUTHORIZATION not in call.metadata and (call.peer.certificate is not None or not has_users):
             return None
         return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
@@ -144,7 +145,7 @@ def account_of(
 def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
     """Return `find_account` with a limit and a log: denied calls count for the quota of their address."""
 
-    def find_account_with_limits(call: Call) -> Signer | None:
+    def find_account_with_limits(call: Call) -> User | None:
         host, now = hosts.pack(str(call.peer)), clock.monotonic()
         if not call.peer.is_trusted:
             quotas.admit(host, now)
@@ -208,7 +209,7 @@ class LocalBrokers:
         link.last_used_s = self._clock.monotonic()
         return link
 
-    def _name_of(self, account: Signer | None, call: Call) -> str:
+    def _name_of(self, account: User | None, call: Call) -> str:
         if account is not None:
             return account.access_key
         if call.peer.certificate is not None:
@@ -244,7 +245,7 @@ class LocalBrokers:
 class LocalLink:
     """The broker for one client, as `signer`. (Implements `grpc.brokers.Brokers` and `NearBroker`.)"""
 
-    def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
+    def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: User | None, name: str) -> None:
         self._broker = all_links.broker
         self.account = name
         self.client_id = client_id_of(self.account, client_id)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sparrowmq.auth.accounts import PORT_BYTES
+from sparrowmq.auth.addresses import PORT_BYTES
 from sparrowmq.auth.permissions import Peer
 from sparrowmq.auth.policies import Action, resource_of
 from sparrowmq.auth.user_check import UserCheck, UserRules

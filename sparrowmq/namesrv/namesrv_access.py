@@ -24,12 +24,13 @@ from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import POLL_S, AccountFiles, load_account_files
-from sparrowmq.auth.accounts import PORT_BYTES, Addresses
+from sparrowmq.auth.addresses import PORT_BYTES, Addresses
 from sparrowmq.auth.audit_log import Audit
+from sparrowmq.auth.first_users import first_users, no_users_error
 from sparrowmq.auth.permissions import Peer
 from sparrowmq.auth.request_check import AccountCheck
 from sparrowmq.auth.user_check import UserCheck, UserRules
-from sparrowmq.auth.users import User, first_users, no_users_error, principals
+from sparrowmq.auth.users import User, principals
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.auth.accounts import Perm, parse_account, unknown_words
+from sparrowmq.auth.accounts import parse_account, unknown_words
+from sparrowmq.auth.users import PUB, SUB
 from sparrowmq.errors import ConfigError
 
-PUB, SUB = int(Perm.PUB), int(Perm.SUB)
 PERMS = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 
 

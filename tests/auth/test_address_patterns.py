@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from sparrowmq.auth.accounts import Addresses
+from sparrowmq.auth.addresses import Addresses
 
 
 def packed(address: str) -> bytes:

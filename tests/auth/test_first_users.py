@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.auth.users import first_users, no_users_error
+from sparrowmq.auth.first_users import first_users, no_users_error
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.user_settings import UserSettings
 

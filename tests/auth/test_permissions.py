@@ -3,7 +3,8 @@
 import pytest
 
 from sparrowmq.auth import permissions
-from sparrowmq.auth.accounts import Perm, parse_account
+from sparrowmq.auth.accounts import parse_account
+from sparrowmq.auth.users import PUB, SUB
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.requests import pop_headers as pop
@@ -12,7 +13,6 @@ from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Rol
 from sparrowmq.protocol.subscription import Subscription
 from tests.auth.asked import beat, locks, pull, received, send
 
-PUB, SUB = int(Perm.PUB), int(Perm.SUB)
 TOPICS = {100: "stored"}
 ACKS = pop.BatchAcks("b", [pop.BatchAck("g", "t", "1", 0, 0, 7, 1, 1, "AQ==")]).encode()
 BACK = headers.ConsumerSendMsgBack(100, "g", 0)

@@ -178,7 +178,7 @@ def test_every_request_for_administrators_needs_an_action_that_a_plain_user_lack
         if row.code in _ACTIONS_ON_NAMED:
             assert row.topic or row.group, f"{row.name} names nothing, so it would be allowed to every user"
         elif row.code not in _SUPER_USER_CODES:
-            ((resource, _),) = check._administrator_actions(row, admin.GetBrokerConfig())
+            _, (resource,) = check._administrator_action(row, admin.GetBrokerConfig())
             assert str(resource) == "Cluster:main"
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from sparrowmq.auth import users
+from sparrowmq.auth import first_users
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers import serve
 from sparrowmq.core import logs
@@ -210,7 +210,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("*.py")
     files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
     files += [Path(request_dispatch.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
-    files.append(Path(users.__file__))
+    files.append(Path(first_users.__file__))
     files.append(Path(serve.__file__))  # it starts one kind of broker or the other
     read = {name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")}
     # Of the role no other value is accepted, and the file of TLS is read (by its key) before there are settings.

@@ -177,7 +177,7 @@ def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
         access_key=text_of(fields, accounts.ACCESS_KEY),
         secret_key=text_of(fields, accounts.SECRET_KEY) if with_secret else None,
         white_remote_address=text_of(fields, accounts.ADDRESS) or None,
-        admin=accounts.is_admin(fields),
+        admin=accounts.parse_flag(fields, accounts.ADMIN),
         default_topic_perm=text_of(fields, accounts.TOPIC_PERM) or None,
         default_group_perm=text_of(fields, accounts.GROUP_PERM) or None,
         topic_perms=list(list_of(fields, accounts.TOPIC_PERMS)) or None,
@@ -193,20 +193,13 @@ class UsersHandler:
     @handles(CreateUser)
     async def create_user(self, header: CreateUser, body: bytes, peer: Peer) -> None:
         self._check_has_users()
-        from sparrowmq.auth.users import complete_user
-
         if self._users.get(header.username) is not None:
             raise _refusal(f"The user {header.username} exists; change it with updateUser")
-        user = complete_user(_with_name(UserEntry.of_request(body), header.username))
-        await self._put_user(user, peer, "created")
+        await self._put_user(header.username, body, None, peer, "created")
 
     @handles(UpdateUser)
     async def update_user(self, header: UpdateUser, body: bytes, peer: Peer) -> None:
-        former_user = self._known_user(header.username)
-        from sparrowmq.auth.users import complete_user
-
-        user = complete_user(_with_name(UserEntry.of_request(body), header.username), former_user)
-        await self._put_user(user, peer, "changed")
+        await self._put_user(header.username, body, self._known_user(header.username), peer, "changed")
 
     @handles(DeleteUser)
     async def delete_user(self, header: DeleteUser, body: bytes, peer: Peer) -> None:
@@ -275,16 +268,16 @@ class UsersHandler:
                 entries.append(UserPolicies(policies.subject, matching))
         return Reply(body=encode_list(entries) if entries else b"")
 
-    async def _put_user(self, user: UserEntry, peer: Peer, action: str) -> None:
-        from sparrowmq.auth.users import check_user
+    async def _put_user(self, name: str, body: bytes, former: UserEntry | None, peer: Peer, action: str) -> None:
+        from sparrowmq.auth.users import complete_user
 
         try:
-            check_user(user)
+            user = complete_user(_with_name(UserEntry.of_request(body), name), former)
         except ConfigError as error:
             raise _refusal(str(error)) from error
         self._users.put(user)
-        log.info("user %s was %s by %s", shown(user.username), action, peer.address)
-        await self._users.file.confirm(f"user {user.username} is {action}")
+        log.info("user %s was %s by %s", shown(name), action, peer.address)
+        await self._users.file.confirm(f"user {name} is {action}")
 
     async def _set_policies(self, name: str, policies: list[Policy], peer: Peer) -> None:
         self._users.set_policies(name, policies)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
+from sparrowmq.auth.users import SUB
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteAclConfig,
@@ -54,7 +55,8 @@ async def test_an_account_is_made_changed_and_removed_at_once_and_on_disk(who, f
     with pytest.raises(AccessDenied, match="topic:orders"):
         await one.call(send_request("orders"))
     kept = AccountFiles(file).current
-    assert kept.by_key["accountOne"].perms == {"bills": 1} and kept.by_key["accountOne"].group_perm == 2
+    account = kept.by_key["accountOne"]
+    assert account.perms == {"bills": 1} and account.may("%RETRY%billing", SUB)
     assert kept.versions[str(file)].counter == 2
     await admin.call(DeleteAclConfig(NEW[0]))
     with pytest.raises(AccessDenied, match="No acl config for accountOne"):

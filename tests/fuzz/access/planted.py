@@ -15,9 +15,9 @@ def check_no_permission(monkeypatch: pytest.MonkeyPatch, codes: Collection[int])
     """As if the broker checked no permission for these requests."""
     check = permissions.check
 
-    def lenient(account, row, asked):
+    def lenient(account, row, asked, source):
         if row.code not in codes:
-            check(account, row, asked)
+            check(account, row, asked, source)
 
     monkeypatch.setattr(permissions, "check", lenient)
 
