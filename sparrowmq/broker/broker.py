@@ -420,7 +420,7 @@ class Broker:
             Part((TopicHandler(shared, announced, self._quotas),)),
             Part((ClientHandler(shared, announced, filters, self._offers(repeated_sends)),)),
             lock_part(shared, state),
-            Part((OffsetHandler(shared, delayed, young_bytes, state.answer_commit_soon),)),
+            Part((OffsetHandler(shared, delayed.progress, young_bytes, state.answer_commit_soon),)),
             *self._tool_parts(shared, pops, status, figures),
         )
 
@@ -435,8 +435,8 @@ class Broker:
     ) -> tuple[list[Part], IsOver]:
         save_offsets_s, save_delays_s = self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
         if self.settings.is_slave:
-            followed = self._role.follow(state, delayed, registration, pool)
-            return [delayed.part_of_slave(save_delays_s), *followed], lambda _: False  # it recalls no messages
+            followed = self._role.follow(state, delayed.progress, registration, pool)
+            return [delayed.progress.part_of_slave(save_delays_s), *followed], lambda _: False  # it recalls no messages
         delivery = timed()
         delayed_parts = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
         return [*delayed_parts, *self._role.lead(pool)], delivery.is_over

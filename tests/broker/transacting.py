@@ -105,7 +105,7 @@ class Transacting:
         before = len(self.producer.asked)
         for _ in range(seconds):
             await self.clock.advance(1)
-            await self.transactions.check_due()
+            await self.transactions.checks.run_due()
         self.store.publish()
         return self.producer.asked[before:]
 

@@ -46,7 +46,7 @@ _BURIALS_PER_COLLECTION: Final = 200
 # The order of their sets would depend on addresses. That of all other sets depends on PYTHONHASHSEED at most.
 _ORDERED: Final = (
     "asyncio.taskgroups",
-    "sparrowmq.broker.delayed.delivery",
+    "sparrowmq.broker.due_work",
     "sparrowmq.broker.pop.popper",
     "sparrowmq.broker.replication.ha_master",
     "sparrowmq.client.consuming.process_queue",

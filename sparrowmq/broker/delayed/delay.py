@@ -11,18 +11,17 @@ coroutine sleeps until the earliest first message is due, or an empty queue gets
 Each message is delivered once, also after a crash. A delivered record names the message that it delivers, so the log
 shows how far each level is delivered. delayOffset.json saves a start from reading the whole log:
 
-    delayOffset.json     the offset of each level, by the log before an offset X; the same for a few earlier X
+    delayOffset.json     the offset of each level, by the log before an offset X
     the log from X on    each delivered record names its place in SCHEDULE_TOPIC_XXXX, in its prepared offset
                          ── the progress: the highest place of each level, or the offset in the file
 
-A level delivers in order, so one record says that everything before its place is delivered too. A start takes the last
-point that is in the log. The file can be newer than the log: after a failover that cut the log, and after a power cut
-on a disk that lost synced bytes. Points after the log's end are dropped before the log grows again. The earlier points
-are 16 MiB, 32 MiB, 64 MiB and so on back. So a start that drops points reads at most four times what the log has lost.
+A level delivers in order, so one record says that everything before its place is delivered too. The file can be newer
+than the log: after a failover that cut the log, and after a power cut on a disk that lost synced bytes. Such a file is
+emptied before the log grows again, and the start reads the log from the oldest message that was ever delayed.
 
-A point is saved in each save period in which messages were delivered, or in which the log grew by `MAX_UNSAVED_BYTES`
-while messages wait. A start reads the log in slices, while the broker serves; if no message waits, it reads nothing. A
-slave takes a point of its master once its own log is on disk up to there.
+The file is saved in each save period in which messages were delivered, or in which the log grew by
+`MAX_UNSAVED_BYTES` while messages wait. A start reads the log in slices, while the broker serves; if no message waits,
+it reads nothing. A slave takes the progress of its master once its own log is on disk up to the master's end.
 
 A file of Java's has no X. Its offsets count, and so do the delivered records after the first message that waits by
 them. Records that Java delivered have no mark. So after Java ran, a crash of its process may double messages, as with
@@ -33,11 +32,11 @@ Source: ScheduleMessageService, Java 4.9.8. Unlike Java, which delivers again wh
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.delayed.delivery import MAX_WAIT_S, DamageLog, Delivery, Redelivery
+from sparrowmq.broker.due_work import MAX_WAIT_S, DueWork, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.redirect import Redirect, move, restore
@@ -55,9 +54,10 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +67,6 @@ BYTES_PER_TURN: Final = 1 << 20
 # once if it is one millisecond further, small corrections of the clock are waited out.
 CLOCK_SLACK_MS: Final = 60_000
 MAX_UNSAVED_BYTES: Final = 16 << 20
-
-
-@dataclass(slots=True)
-class _Level:
-    level: int
-    offset: int = 0
-    retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
 
 
 def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
@@ -103,7 +96,7 @@ def _restore(message: StoredMessage) -> Entry:
 
 
 class DelayedDelivery:
-    """The delay levels of one broker; the writer uses the same `redirect`. Raises: BadStore."""
+    """Delivers the messages of the delay levels, on a master; the writer uses the same `redirect`. Raises: BadStore."""
 
     def __init__(
         self,
@@ -118,30 +111,111 @@ class DelayedDelivery:
         self._store = store
         self._delays = delays
         self._clock = clock
-        self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
-        self._progress = DelayProgress(store, path)
-        self._needed_from: int | None = 0
-        self._awaited_progress: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
-        self._damage_log = DamageLog()
+        self.progress = DelayProgress(store, path)
+        self.delivery = DueWork("delayed messages", self._deliver_levels, clock)
         self._redelivery = Redelivery("delayed message", store, writer, redirect)
-        self._levels = [_Level(level) for level in self._known_levels()]
-        self._set_offsets(self._progress.saved.offset_table)
-        store.hold.needed_from.append(lambda: self._progress.first_waiting(self._level_offsets()))
-        self.file = SavedFile(path, self.content)
+        parked_levels = {level_of(queue.queue_id) for queue in store.queues.of_topic(SCHEDULE_TOPIC)}
+        self._levels = sorted(parked_levels | set(range(1, delays.max + 1)))
+        self._retry_s: dict[int, float] = {}  # when to retry a level with a damaged message, by the steady clock
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered_rows)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked_rows)
 
     def part(self, save_period_s: float) -> Part:
         return Part(
-            chores=(Chore("save delay offsets", save_period_s, self.save),),
+            chores=(Chore("save delay offsets", save_period_s, self.progress.save),),
             tasks=(Task("delayed delivery", self.delivery.run),),
             saves=(self.close,),
             probes=((DELIVERY_LATE, self.delivery.late_condition),),
         )
 
+    async def close(self) -> None:
+        """Stop delivery, and save. Messages that become due now wait for the next start. Raises: as `save`."""
+        self.delivery.close()
+        self._store.flush()
+        await self.progress.save()
+
+    def _delivered_rows(self) -> Rows:
+        offsets = self.progress.offsets
+        return [((level,), offsets.get(int(level), 0)) for (level,), _ in self._parked_rows()]
+
+    def _parked_rows(self) -> Rows:
+        queues = self._store.queues.of_topic(SCHEDULE_TOPIC)
+        return [((str(level_of(queue.queue_id)),), queue.max_offset) for queue in queues if queue.max_offset]
+
+    def _deliver_levels(self) -> float:
+        if self.progress.search_some():
+            return min(map(self._deliver_some, self._levels))
+        return 0
+
+    def _deliver_some(self, level: int) -> float:
+        """Deliver due messages of a level, at most one turn's worth; return the seconds to wait for the next one.
+
+        A level with a damaged message stops until the damage is repaired; the other levels continue.
+        """
+        now_s = self._clock.monotonic()
+        wait_s = self._retry_s.get(level, now_s) - now_s
+        if wait_s > 0:
+            return wait_s
+        try:
+            return self._deliver_turn(level)
+        except (CorruptRecord, BadStore) as damage:
+            offset = self.progress.offsets.get(level, 0)
+            self.delivery.log_damage(f"delay level {level}, at message {offset},", damage)
+            self._retry_s[level] = now_s + MAX_WAIT_S
+            return MAX_WAIT_S
+
+    def _deliver_turn(self, level: int) -> float:
+        """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
+        offsets = self.progress.offsets
+        queue = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(level))
+        begin = max(offsets.get(level, 0), queue.min_offset)
+        if begin >= queue.max_offset:
+            self.delivery.wake_at(queue.end, begin + 1)
+            return MAX_WAIT_S
+        entries = queue.read(begin, MESSAGES_PER_TURN)
+        size = 0
+        for i in range(len(entries)):
+            if size >= BYTES_PER_TURN:
+                break
+            wait_ms = entries.tags_code(i) - self._clock.now_ms()
+            if 0 < wait_ms <= self._delays.delay_ms(level) + CLOCK_SLACK_MS:
+                return wait_ms / 1000
+            if not entries.is_gap(i):
+                size += entries.size(i)
+                message = self._redelivery.message(entries.offset(i), entries.size(i))
+                if message is not None:
+                    self._redelivery.put(message)
+            offsets[level] = begin + i + 1
+        return 0
+
+
+class DelayProgress:
+    """The next offset to deliver of each level: `offsets`, and their file. A slave takes those of its master.
+
+    Until `search_some` has found the progress, `offsets` are those of the file. Raises: BadStore.
+    """
+
+    def __init__(self, store: MessageStore, path: Path) -> None:
+        self._store = store
+        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
+        is_newer = (saved.log_offset or 0) > store.end
+        self._saved = DelayOffsets() if is_newer else DelayOffsets(saved.offset_table, log_offset=saved.log_offset)
+        self.offsets: dict[int, int] = dict(self._saved.offset_table)
+        self.file = SavedFile(path, self.content)
+        self._is_found = False
+        self._search_offset: int | None = None  # the offset from which the log is not read yet; None before the search
+        self._search_end = store.end
+        self._delivered_marks: set[int] = set()
+        self._needed_from: int | None = 0  # what the master needs
+        self._awaited: DelayOffsets | None = None  # the master's, until our log is on disk up to its end
+        if is_newer:
+            log.warning("the delay progress is newer than the log; reading it from the log")
+            self._save_at_once(path)
+        store.hold.needed_from.append(self.first_waiting)
+
     def part_of_slave(self, save_period_s: float) -> Part:
         """Return the tasks of a slave: it delivers nothing, and keeps what its master needs, as it may be next."""
-        self._store.hold.needed_from.append(self._needed_by_master)
+        self._store.hold.needed_from.insert(0, self._needed_by_master)  # first, as it may bring `offsets` up to date
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),), saves=(self._save_masters,)
         )
@@ -149,44 +223,31 @@ class DelayedDelivery:
     def follow(self, progress: DelayOffsets) -> None:
         """Take over the master's progress, on a slave. Java's does not say what it needs."""
         if progress.needed is None:
-            self._needed_from = self._awaited_progress = None
+            self._needed_from = self._awaited = None
+            self._take(DelayOffsets(progress.offset_table))
         else:
-            self._awaited_progress = self._awaited_progress or progress
-        if self._progress.follow(progress):
-            self._set_offsets(self._progress.saved.offset_table)
-            self.file.touch()
+            self._awaited = self._awaited or progress
+            self._take_awaited()
 
-    async def close(self) -> None:
-        """Stop delivery, and save. Messages that become due now wait for the next start. Raises: as `save`."""
-        self.delivery.close()
-        self._store.flush()
-        await self.save()
+    def leave_master(self) -> None:
+        """Forget what waits for our log to be as long as the master's: another one may follow."""
+        self._awaited = None
 
     async def save(self) -> None:
-        progress, end = self._progress, self._store.end
-        if not progress.is_found:
+        if not self._is_found:
             return  # so nothing was delivered yet
-        offsets = {level.level: level.offset for level in self._levels if level.offset}
-        is_java_file = bool(offsets) and not progress.saved.log_offset
-        has_changed = is_java_file or offsets != progress.saved.offset_table
-        is_far_behind = end - progress.saved.log_offset >= MAX_UNSAVED_BYTES and any(
-            map(self._has_waiting, self._levels)
-        )
-        if has_changed or is_far_behind:
+        end, offsets, former = self._store.end, dict(self.offsets), self._saved
+        has_changed = offsets != former.offset_table or bool(offsets and not former.log_offset)
+        if has_changed or (end - (former.log_offset or 0) >= MAX_UNSAVED_BYTES and any(self._waiting())):
             await self._store.flushed.reached(end)
-            progress.add(DelayPoint(end, offsets))
-            self.file.touch()
-        await self.file.save()
-
-    async def _save_masters(self) -> None:
-        if self._progress.take_awaited_point():
+            self._saved = DelayOffsets(offsets, log_offset=end)
             self.file.touch()
         await self.file.save()
 
     def content(self) -> DelayOffsets:
-        return self._progress.content()
+        return DelayOffsets(dict(self._saved.offset_table), log_offset=self._saved.log_offset)
 
-    def progress_for_slave(self) -> DelayOffsets:
+    def for_slave(self) -> DelayOffsets:
         """Return the answer to a slave: the content, and what this broker needs. Raises: BadStore."""
         content = self.content()
         needed = self._store.hold.begin()
@@ -194,200 +255,74 @@ class DelayedDelivery:
         content.needed = content.log_end if needed is None else needed
         return content
 
-    def leave_master(self) -> None:
-        """Forget what the master needs as soon as our log is as long as its own: another one may follow."""
-        self._awaited_progress = None
-
-    def _needed_by_master(self) -> int | None:
-        """The log offset from which the master needs records. What it no longer needs is delivered in our log too."""
-        progress = self._awaited_progress
-        if progress is not None and self._store.flushed.value >= (progress.log_end or 0):
-            self._needed_from, self._awaited_progress = progress.needed, None
-        return self._needed_from
-
-    def _level_offsets(self) -> dict[int, int]:
-        return {level.level: level.offset for level in self._levels}
-
-    def _delivered_rows(self) -> Rows:
-        return [((str(level.level),), level.offset) for level in self._levels if self._queue_end(level)]
-
-    def _parked_rows(self) -> Rows:
-        return [((str(level.level),), end) for level in self._levels if (end := self._queue_end(level))]
-
-    def _queue_end(self, level: _Level) -> int:
-        return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(level.level))
-
-    def _set_offsets(self, offsets: dict[int, int]) -> None:
-        for level in self._levels:
-            level.offset = offsets.get(level.level, 0)
-
-    def _deliver_levels(self) -> float:
-        if not self._progress.is_found:
-            if self._progress.search_some():
-                self._set_offsets(self._progress.exact_offsets())
-                for level in self._levels:
-                    self._clamp_offset(level)
-            return 0
-        return min(map(self._deliver_some, self._levels))
-
-    def _deliver_some(self, level: _Level) -> float:
-        """Deliver due messages of a level, at most one turn's worth; return the seconds to wait for the next one.
-
-        A level with a damaged message stops until the damage is repaired; the other levels continue.
-        """
-        now_s = self._clock.monotonic()
-        if level.retry_s > now_s:
-            return level.retry_s - now_s
-        try:
-            return self._deliver_turn(level)
-        except (CorruptRecord, BadStore) as damage:
-            self._damage_log.log_problem(f"delay level {level.level}, at message {level.offset},", damage)
-            level.retry_s = now_s + MAX_WAIT_S
-            return MAX_WAIT_S
-
-    def _deliver_turn(self, level: _Level) -> float:
-        """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
-        if queue is None or level.offset >= queue.max_offset:
-            end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(level.level)).end
-            self.delivery.wake_at(end, level.offset + 1)
-            return MAX_WAIT_S
-        level.offset = max(level.offset, queue.min_offset)
-        entries = queue.read(level.offset, MESSAGES_PER_TURN)
-        size = 0
-        for i in range(len(entries)):
-            if size >= BYTES_PER_TURN:
-                break
-            wait_ms = self._wait_ms(level.level, entries.tags_code(i))
-            if wait_ms > 0:
-                return wait_ms / 1000
-            if not entries.is_gap(i):
-                size += entries.size(i)
-                message = self._redelivery.message(entries.offset(i), entries.size(i))
-                if message is not None:
-                    self._redelivery.put(message)
-            level.offset += 1
-        return 0
-
-    def _wait_ms(self, level: int, due_ms: int) -> int:
-        wait_ms = due_ms - self._clock.now_ms()
-        return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
-
-    def _known_levels(self) -> list[int]:
-        parked_levels = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
-        return sorted(parked_levels | set(range(1, self._delays.max + 1)))
-
-    def _has_waiting(self, level: _Level) -> bool:
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
-        return queue is not None and level.offset < queue.max_offset
-
-    def _clamp_offset(self, level: _Level) -> None:
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
-        min_offset, max_offset = (queue.min_offset, queue.max_offset) if queue else (0, 0)
-        if not min_offset <= level.offset <= max_offset and level.offset:
-            log.warning(
-                "delay level %d was delivered up to %d, but has %d to %d",
-                level.level,
-                level.offset,
-                min_offset,
-                max_offset,
-            )
-        level.offset = min(max(level.offset, min_offset), max_offset)
-
-
-class DelayProgress:
-    """The saved points of delayOffset.json, and the search for later progress in the log. Raises: BadStore."""
-
-    def __init__(self, store: MessageStore, path: Path) -> None:
-        self.is_found = False
-        self._store = store
-        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
-        newest = DelayPoint(saved.log_offset or 0, saved.offset_table)
-        points: list[DelayPoint] = [newest, *(saved.earlier or ())]
-        in_log = [point for point in points if point.log_offset <= store.end]
-        self._points = in_log or [DelayPoint()]
-        self._search_offset: int | None = None  # the offset from which the log is not read yet; None before the search
-        self._search_end = store.end
-        self._delivered_marks: set[int] = set()
-        self._awaited_point: DelayPoint | None = None  # the master's, until our log is on disk up to there
-        if len(in_log) < len(points):
-            log.warning("the delay progress is newer than the log; reading it from the log")
-            self._save_at_once(path)
-
-    @property
-    def saved(self) -> DelayPoint:
-        newest: DelayPoint = self._points[0]
-        return newest
-
-    def content(self) -> DelayOffsets:
-        newest, *earlier = self._points
-        return DelayOffsets(dict(newest.offset_table), log_offset=newest.log_offset or None, earlier=earlier or None)
-
     def search_some(self) -> bool:
         """Read some of the log; return whether the search is complete. Raises: BadStore, the next call tries again."""
+        if self._is_found:
+            return True
         if self._search_offset is None:
             self._search_offset = self._search_from()
         if self._search_offset < self._search_end:
             self._search_offset = self._store.collect_prepared(
                 self._search_offset, self._search_end, self._delivered_marks
             )
-        self.is_found = self._search_offset >= self._search_end
-        return self.is_found
+            return False
+        self._take_marks()
+        self._is_found = True
+        return True
 
-    def exact_offsets(self) -> dict[int, int]:
-        offsets = dict(self.saved.offset_table)
+    def first_waiting(self) -> int | None:
+        """Return the log offset of the first message that waits; None if none does."""
+        entries = [queue.entry(offset) for queue, offset in self._waiting()]
+        return min((0 if entry is None else entry.offset for entry in entries), default=None)
+
+    def _waiting(self) -> Iterator[tuple[ConsumeQueue, int]]:
+        """Yield each queue with messages that wait, and the offset of the first of them."""
+        for queue in self._store.queues.of_topic(SCHEDULE_TOPIC):
+            offset = max(self.offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
+            if offset < queue.max_offset:
+                yield queue, offset
+
+    def _search_from(self) -> int:
+        begin = self.first_waiting()
+        return self._search_end if begin is None else max(self._saved.log_offset or 0, begin, self._store.begin)
+
+    def _take_marks(self) -> None:
+        offsets = self.offsets
         for queue_id, queue_offset in filter(None, map(parse_delivered_mark, self._delivered_marks)):
             level = level_of(queue_id)
             offsets[level] = max(offsets.get(level, 0), queue_offset + 1)
         self._delivered_marks.clear()
-        return offsets
+        for level, offset in offsets.items():
+            end = self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(level))
+            if offset > end:
+                log.warning("delay level %d was delivered up to %d, but ends at %d", level, offset, end)
+                offsets[level] = end
 
-    def add(self, point: DelayPoint) -> None:
-        """Add a point, which is exact: all that was delivered before its log offset, and the log is on disk there."""
-        if point.log_offset < self.saved.log_offset:
-            return
-        by_distance: dict[int, DelayPoint] = {}
-        for known_point in self._points:  # of each distance, from 16 MiB to 32, to 64 ..., the oldest stays
-            by_distance[((point.log_offset - known_point.log_offset) // MAX_UNSAVED_BYTES).bit_length()] = known_point
-        self._points = [point, *(kept for kept in by_distance.values() if kept.log_offset)]
+    def _take(self, progress: DelayOffsets) -> None:
+        former, distance = self._saved, (progress.log_offset or 0) - (self._saved.log_offset or 0)
+        if progress.offset_table != former.offset_table or not 0 <= distance < MAX_UNSAVED_BYTES:
+            self._saved = progress
+            self.offsets = dict(progress.offset_table)
+            self.file.touch()
 
-    def follow(self, progress: DelayOffsets) -> bool:
-        if progress.log_offset is None:  # Java's
-            has_changed = progress.offset_table != self.saved.offset_table or self.saved.log_offset != 0
-            self._points = [DelayPoint(0, dict(progress.offset_table))]
-            return has_changed
-        has_changed = self.take_awaited_point()
-        if self._awaited_point is None and progress.log_offset > self.saved.log_offset:
-            self._awaited_point = DelayPoint(progress.log_offset, dict(progress.offset_table))
-        return self.take_awaited_point() or has_changed
+    def _take_awaited(self) -> None:
+        progress = self._awaited
+        if progress is not None and self._store.flushed.value >= (progress.log_end or 0):
+            self._needed_from, self._awaited = progress.needed, None
+            if (progress.log_offset or 0) >= (self._saved.log_offset or 0):
+                self._take(DelayOffsets(progress.offset_table, log_offset=progress.log_offset))
 
-    def take_awaited_point(self) -> bool:
-        point = self._awaited_point
-        if point is None or self._store.flushed.value < point.log_offset:
-            return False
-        self._awaited_point = None
-        has_changed = point.offset_table != self.saved.offset_table
-        if has_changed or point.log_offset - self.saved.log_offset >= MAX_UNSAVED_BYTES:
-            self.add(point)
-            return True
-        return False
+    async def _save_masters(self) -> None:
+        self._take_awaited()
+        await self.file.save()
 
-    def _search_from(self) -> int:
-        begin = self.first_waiting(self.saved.offset_table)
-        return self._search_end if begin is None else max(self.saved.log_offset, begin, self._store.begin)
-
-    def first_waiting(self, offsets: dict[int, int]) -> int | None:
-        """Return the log offset of the first message that waits; None if none does. `offsets`: what is delivered."""
-        offsets_of_first = []
-        for queue in self._store.queues.of_topic(SCHEDULE_TOPIC):
-            offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
-            if offset < queue.max_offset:
-                entry = queue.entry(offset)
-                offsets_of_first.append(entry.offset if entry is not None else 0)
-        return min(offsets_of_first, default=None)
+    def _needed_by_master(self) -> int | None:
+        """The log offset from which the master needs records. What it no longer needs is delivered in our log too."""
+        self._take_awaited()
+        return self._needed_from
 
     def _save_at_once(self, path: Path) -> None:
-        """Drop the points from the file before the log grows: later they would look as if they fitted it."""
+        """Empty the file before the log grows: later it would look as if it fitted."""
         try:
             snapshot.save(path, self.content(), encode=json.dumps)
         except OSError as error:

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sparrowmq.broker.delayed.delivery import DamageLog, Delivery, Redelivery
+from sparrowmq.broker.due_work import DueWork, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.redirect import Redirect, move, restore
@@ -135,8 +135,7 @@ class TimedDelivery:
         self._store = store
         self._clock = clock
         self._timers = store.timers()
-        self.delivery = Delivery("messages for a time", self._deliver_some, clock)
-        self._damage_log = DamageLog()
+        self.delivery = DueWork("messages for a time", self._deliver_some, clock)
         self._redelivery = Redelivery("message for a time", store, writer, redirect)
         self._recalled_ids = RecalledIds(self._redelivery)
         self._save_lock = asyncio.Lock()
@@ -183,7 +182,7 @@ class TimedDelivery:
             try:
                 self._deliver(timer)
             except CorruptRecord as damage:
-                self._damage_log.log_problem(f"the message for a time at log offset {damage.offset}", damage)
+                self.delivery.log_damage(f"the message for a time at log offset {damage.offset}", damage)
                 timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
             else:
                 timers.settle_next()
@@ -201,7 +200,7 @@ class TimedDelivery:
             try:
                 self._roll(timer_to_roll)
             except CorruptRecord as damage:
-                self._damage_log.log_problem(f"the message for a time at log offset {damage.offset}", damage)
+                self.delivery.log_damage(f"the message for a time at log offset {damage.offset}", damage)
                 timers.put_off_roll()
             else:
                 timers.settle_rolled()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
-from sparrowmq.broker.delayed.delay import DelayedDelivery
+from sparrowmq.broker.delayed.delay import DelayProgress
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.broker.offsets import is_young
@@ -69,7 +69,7 @@ class OffsetHandler(Handler):
     def __init__(
         self,
         shared: SharedParts,
-        delayed: DelayedDelivery,
+        delayed: DelayProgress,
         young_bytes: int,
         answer_commit: Callable[[], PendingReply | None] = lambda: None,
     ) -> None:
@@ -154,7 +154,7 @@ class OffsetHandler(Handler):
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Reply:
-        return Reply(body=self._delayed.progress_for_slave())
+        return Reply(body=self._delayed.for_slave())
 
 
 class ProgressHandler(Handler):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.broker_state import BrokerState
-from sparrowmq.broker.delayed.delay import DelayedDelivery
+from sparrowmq.broker.delayed.delay import DelayProgress
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.registration import Registration
@@ -92,9 +92,7 @@ class ReplicationRole:
         self.status = master.status
         return [master.part()]
 
-    def follow(
-        self, state: BrokerState, delayed: DelayedDelivery, registration: Registration, pool: Pool
-    ) -> list[Part]:
+    def follow(self, state: BrokerState, delayed: DelayProgress, registration: Registration, pool: Pool) -> list[Part]:
         """Return the parts that take the log of the master, and its topics, groups and offsets."""
         from sparrowmq.broker.replication.ha_slave import HaSlave
         from sparrowmq.broker.replication.state_mirror import Mirror, SameSettings  # a master does not load them

@@ -28,7 +28,7 @@ from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.broker_state import BrokerState
-from sparrowmq.broker.delayed.delay import DelayedDelivery
+from sparrowmq.broker.delayed.delay import DelayProgress
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.ha_slave import HaSlave
 from sparrowmq.core.digits import whole_number
@@ -69,7 +69,7 @@ class Mirror:
         self,
         store: MessageStore,
         state: BrokerState,
-        delayed: DelayedDelivery,
+        delayed: DelayProgress,
         pool: Pool,
         clock: Clock,
         is_ours: Callable[[], bool],

@@ -39,7 +39,6 @@ as a whole before any of it counts. One that no broker of ours writes is left ou
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +50,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparrowmq.broker.batches import PART, PART_OF_ENTRIES, pieces
-from sparrowmq.broker.delayed.delivery import MAX_WAIT_S, DamageLog
+from sparrowmq.broker.due_work import MAX_WAIT_S, DueWork
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile, records_from
@@ -85,11 +84,10 @@ from sparrowmq.broker.transactions import half_message
 from sparrowmq.core import snapshot
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.kernel.batch_layout import PLACE_BYTES
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, at_once, run_to_end
-from sparrowmq.loop.tasks import run_steps
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
@@ -122,7 +120,6 @@ _END_OF_NUMBERS: Final = 1 << 63
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
-_DISK_FULL_PAUSE_S: Final = 10.0
 
 
 class Staging:
@@ -147,7 +144,6 @@ class Staging:
         self._host = store.settings.store_host
         self.writers: dict[str, WriterState] = {}
         self._saved = SavedStaging()
-        self._unsaved_state: SavedStaging | None = None  # until the log up to its end is on disk
         self._commit_counter = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
         self.publishing = Publishing(
             store, writer, clock, figures, lambda source: self._append(_PUBLISHED, source, b"done")
@@ -168,7 +164,7 @@ class Staging:
                 Chore("keep writers in the log", SAVE_PERIOD_S, self.saved_writers.keep),
                 Chore("save staged batches", SAVE_PERIOD_S, self.save),
             ),
-            tasks=(Task("publish staged batches", self.publishing.run),),
+            tasks=(Task("publish staged batches", self.publishing.work.run),),
             saves=(self.close,),
         )
 
@@ -241,20 +237,17 @@ class Staging:
         return {piece.target[0] for attempt in named for piece in attempt.pieces.values()}
 
     async def save(self) -> None:
-        state = self._unsaved_state
-        if state is not None and self._store.flushed.value >= state.log_end:
-            if state != msgspec.structs.replace(self._saved, log_end=state.log_end):
-                self._saved = state
-                self.file.touch()
-            self._unsaved_state = None
-        if self._unsaved_state is None:
-            await run_to_end(self._forget_old_writers())
-            self._unsaved_state = await run_to_end(self._current_state())
+        """Save the state, once the log that it describes is on disk."""
+        await run_to_end(self._forget_old_writers())
+        state = await run_to_end(self._current_state())
+        await self._store.flushed.reached(state.log_end)
+        if state != msgspec.structs.replace(self._saved, log_end=state.log_end):
+            self._saved = state
+            self.file.touch()
         await self.file.save()
 
     async def close(self) -> None:
         self._store.flush()
-        self._unsaved_state = at_once(self._current_state())
         await self.save()
 
     def _open_run(self, source: Source) -> WriterState:
@@ -492,46 +485,33 @@ class Publishing:
         self._writer = writer
         self._clock = clock
         self._store_done_record = store_done_record
-        self._wake = asyncio.Event()
-        self._damage_log = DamageLog()
+        self.work = DueWork("committed batches", self.publish_some, clock)
         self._published_counter = figures.counter("sparrowmq_staged_published_total", "messages published")
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self.pending))
 
     def begin(self, publication: Publication) -> None:
         self.pending.append(publication)
-        self._wake.set()
+        self.work.wake()
 
     def end(self, source: Source) -> None:
         self.pending = deque(publication for publication in self.pending if publication.source != source)
 
-    async def run(self) -> None:
-        while True:
-            self._wake.clear()
-            try:
-                await run_steps(self.publish_some)
-            except DiskFull as error:
-                log.warning("committed batches wait: %s", error)
-                await self._clock.sleep(_DISK_FULL_PAUSE_S)
-                continue
-            with suppress(TimeoutError):
-                await self._clock.wait_for(self._wake.wait(), MAX_WAIT_S)
-
-    def publish_some(self) -> bool:
-        """Publish a part of the oldest batch, or its "done"; False if there is none. Raises: StoreFailed, DiskFull."""
+    def publish_some(self) -> float:
+        """Publish a part of the oldest batch, or its "done"; return the seconds to wait. Raises: DiskFull."""
         publication = self._next_due()
         if publication is None:
-            return False
+            return MAX_WAIT_S
         if not publication.pieces:
             self._store_done_record(publication.source)
             self.pending.remove(publication)
-            return True
+            return 0
         try:
             if self._publish(publication, publication.pieces[0]):
                 publication.pieces.popleft()
         except CorruptRecord as damage:
-            self._damage_log.log_problem(str(publication.source), damage)
+            self.work.log_damage(str(publication.source), damage)
             publication.retry_s = self._clock.monotonic() + MAX_WAIT_S
-        return True
+        return 0
 
     def message_of(self, piece: Piece) -> StoredMessage | None:
         """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""

@@ -35,13 +35,13 @@ topic may end it. An administrator may end the transactions of others, but is no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.delayed.delivery import DamageLog
+from sparrowmq.broker.due_work import DueWork
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.redirect import Redirect, restore
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
@@ -55,7 +55,6 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import run_steps
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
@@ -68,7 +67,6 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer, may_act_for
-from sparrowmq.store.appender import FULL_LOG_S
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -77,7 +75,6 @@ CHECKS_PER_TURN: Final = 64
 BYTES_PER_TURN: Final = 256 * 1024
 # The precision of check times. A look costs nothing when no transaction is due.
 TICK_S: Final = 1.0
-DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
 REMEMBERED_ENDS: Final = 10_000
 ABSENCE_LOG_PERIOD_MS: Final = 60_000
@@ -109,9 +106,8 @@ class Transactions:
         self._rules = rules
         self._rights = TransactionRights(may_send)
         self._host = store.settings.store_host
-        self._damage_log = DamageLog()
+        self.checks = DueWork("transaction checks", self._check_some, clock)
         self._log_limit = LogLimit(clock)  # a client may begin any number of transactions, and end none
-        self._log_full_again_s = 0.0  # when a full disk may be logged again: all open transactions meet it
         self.redirect = Redirect(
             half_message.MARK, self._divert, restore, half_message.ROOM, on_stored=self._open_transaction
         )
@@ -119,7 +115,6 @@ class Transactions:
         self._absence_logged_ms: dict[str, int] = {}  # when the log said that a group has no producer
         self._producer_turn = 0  # picks the next producer of a group
         self._recent_ends = RecentEnds()
-        self._unsaved_positions: tuple[int, int, int] | None = None  # half, op, and the log's end then
         self._half_counter = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._commit_counter = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
         self._rollback_counter = figures.counter("sparrowmq_transactions_rolled_back_total", "transactions rolled back")
@@ -166,10 +161,8 @@ class Transactions:
 
     def part(self, save_period_s: float) -> Part:
         return Part(
-            chores=(
-                Chore("ask about transactions", TICK_S, self.check_due),
-                Chore("pass transactions that have ended", save_period_s, self.commit_positions),
-            ),
+            chores=(Chore("pass transactions that have ended", save_period_s, self.commit_positions),),
+            tasks=(Task("ask about transactions", self.checks.run),),
             saves=(self.close,),
             probes=((TRANSACTIONS_OPEN, self._long_open_condition),),
         )
@@ -188,9 +181,11 @@ class Transactions:
         are = "transaction is" if number == 1 else "transactions are"
         return f"{number} {are} open, one{of_group} for {age_s} s: {reason}"
 
-    def close(self) -> Coroutine[Any, Any, None]:
+    async def close(self) -> None:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""
-        return run_steps(self._commit_all_positions)
+        self.checks.close()
+        self._store.flush()
+        await self.commit_positions()
 
     def _divert(self, entry: Entry) -> bool:
         """Make a half message of a message that begins a transaction; return whether it does. Raises: RemoteError."""
@@ -273,49 +268,36 @@ class Transactions:
         )
         return placed
 
-    def check_due(self) -> Coroutine[Any, Any, None]:
-        return run_steps(self._check_one_turn)
-
-    def _check_one_turn(self) -> bool:
+    def _check_some(self) -> float:
+        """Check some transactions that are due; return the seconds until others may be due."""
         size_bytes = 0
         for _ in range(CHECKS_PER_TURN):
-            due = self.open_transactions.take_due(self._clock.now_ms(), 1)
+            now_ms = self._clock.now_ms()
+            due = self.open_transactions.take_due(now_ms, 1)
             if not due:
-                return False
+                return TICK_S
             transaction = due[0]
             try:
                 self._check_transaction(transaction)
-            except DiskFull as error:
-                if (now_s := self._clock.monotonic()) >= self._log_full_again_s:
-                    self._log_full_again_s = now_s + FULL_LOG_S
-                    log.warning("transaction checks are paused: %s", error)
-                self.open_transactions.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
+            except DiskFull:
+                self._open_transactions.postpone(transaction, now_ms)
+                raise
             except CorruptRecord as damage:
-                self._damage_log.log_problem(f"the transaction at log offset {transaction.offset}", damage)
-                self.open_transactions.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
+                self.checks.log_damage(f"the transaction at log offset {transaction.offset}", damage)
+                self._open_transactions.postpone(transaction, now_ms + DAMAGE_PAUSE_MS)
             size_bytes += transaction.size
             if size_bytes >= BYTES_PER_TURN:
                 break
-        return True
+        return 0
 
-    def commit_positions(self) -> None:
-        """Commit the previous positions to the offsets of CID_RMQ_SYS_TRANS, once their records are on disk."""
-        if self._unsaved_positions is not None:
-            half_position, op_position, end = self._unsaved_positions
-            if self._store.flushed.value < end:
-                return
+    async def commit_positions(self) -> None:
+        """Commit the positions to the offsets of CID_RMQ_SYS_TRANS, once their records are on disk."""
+        half = self._store.queues.get(HALF_TOPIC, 0)
+        if half is not None:
+            half_position, op_position = self.open_transactions.positions(half.next_offset)
+            await self._store.flushed.reached(self._store.end)
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_position)
             self._offsets.commit(TRANSACTION_GROUP, OP_HALF_TOPIC, 0, op_position)
-        half = self._store.queues.get(HALF_TOPIC, 0)
-        self._unsaved_positions = None
-        if half is not None:
-            self._unsaved_positions = (*self.open_transactions.positions(half.next_offset), self._store.end)
-
-    def _commit_all_positions(self) -> bool:
-        self._store.flush()
-        self.commit_positions()
-        self.commit_positions()
-        return False
 
     def _check_transaction(self, transaction: Transaction) -> None:
         now_ms = self._clock.now_ms()

@@ -106,25 +106,17 @@ class ConsumerOffsets(Body):
     journal: JournalMark | None = None
 
 
-class DelayPoint(Body):
-    """The next offset to deliver by delay level, by the records of the log before an offset."""
-
-    log_offset: int = 0
-    offset_table: dict[Long, int] = {}
-
-
 class DelayOffsets(Body):
     """Next offset to deliver by delay level: code 45 and delayOffset.json.
 
-    The other fields are SparrowMQ's own; Java ignores them. The log offset and the earlier points are those of
-    broker/delayed/delay.py. The last two are in answers only: the log offset from which slaves must keep records
-    once they have the log up to its end of that moment.
+    The other fields are SparrowMQ's own; Java ignores them. The offsets are right for the log before `log_offset`. The
+    last two are in answers only: the log offset from which slaves must keep records once they have the log up to its
+    end of that moment.
     """
 
     offset_table: dict[Long, int] = {}
     data_version: DataVersion | None = None
     log_offset: int | None = None
-    earlier: list[DelayPoint] | None = None
     needed: int | None = None
     log_end: int | None = None
 

@@ -142,7 +142,7 @@ class Desk:
         return (
             ClientHandler(self.shared, self.announced, Filters(False)),
             LockHandler(self.shared, self.locks),
-            OffsetHandler(self.shared, self.delayed, 1 << 40),
+            OffsetHandler(self.shared, self.delayed.progress, 1 << 40),
             TopicHandler(self.shared, self.announced),
             GroupHandler(self.shared, self.pops),
             ProgressHandler(self.shared, "127.0.0.1:10911", self.pops.table),

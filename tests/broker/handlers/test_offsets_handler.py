@@ -51,7 +51,7 @@ async def test_a_new_group_begins_at_0_while_the_queue_is_young(desk, client):
 
 
 async def test_a_new_group_chooses_itself_where_it_begins_when_the_queue_is_long(desk, client):
-    handler = OffsetHandler(desk.shared, desk.delayed, young_bytes=100)
+    handler = OffsetHandler(desk.shared, desk.delayed.progress, young_bytes=100)
     header = QueryConsumerOffset("g", "Orders", 0)
     desk.send(b"")
     with pytest.raises(RemoteError) as refused:

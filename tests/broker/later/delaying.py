@@ -36,7 +36,7 @@ class Delaying:
 
     async def save(self):
         self.store.flush()
-        await self.delayed.save()
+        await self.delayed.progress.save()
 
     def kill(self):
         """End as a killed process does: the log's files have all of it, and nothing else is saved."""

@@ -145,7 +145,7 @@ async def test_after_a_kill_the_log_shows_what_is_delivered(tmp_path, clock):
     it.send(b"one", 1)
     it.send(b"two", 3)
     await clock.advance(2)
-    assert await it.delayed.delivery.deliver_due() > 0
+    assert await it.delayed.delivery.run_due() > 0
     assert it.bodies() == [b"one"]
     it.kill()
     assert not it.file.exists()
@@ -158,14 +158,14 @@ async def test_progress_is_saved_only_when_what_was_delivered_is_on_disk(tmp_pat
     it = Delaying(tmp_path, clock)
     it.send(b"one", 1)
     await clock.advance(2)
-    await it.delayed.delivery.deliver_due()
-    saving = asyncio.create_task(it.delayed.save())
+    await it.delayed.delivery.run_due()
+    saving = asyncio.create_task(it.delayed.progress.save())
     await clock.advance(0)
     assert not saving.done()
-    assert it.delayed.content().offset_table == {}
+    assert it.delayed.progress.content().offset_table == {}
     it.store.flush()
     await saving
-    assert it.delayed.content().offset_table == {1: 1}
+    assert it.delayed.progress.content().offset_table == {1: 1}
     it.store.close()
 
 
@@ -202,8 +202,8 @@ async def test_a_level_with_a_damaged_message_stands_still_until_it_is_mended(tm
         assert "delay level 3, at message 2, waits; retrying each minute: " in told
         assert "is damaged at offset" in told
         it.store.flush()
-        await it.delayed.save()
-        assert it.delayed.content().offset_table == {3: 2, 4: 1}
+        await it.delayed.progress.save()
+        assert it.delayed.progress.content().offset_table == {3: 2, 4: 1}
         mend()
         await clock.advance(61)
         assert it.bodies() == [b"three 0", b"three 1", b"four", b"three 2", b"three 3"]
@@ -278,41 +278,41 @@ async def test_retention_leaves_the_file_of_a_message_until_it_was_delivered(tmp
 
 async def test_a_slave_keeps_what_its_master_needs_and_all_before_it_knows(tmp_path, clock):
     slave, master = Delaying(tmp_path / "slave", clock), Delaying(tmp_path / "master", clock)
-    slave.delayed.part_of_slave(1)
+    slave.delayed.progress.part_of_slave(1)
     for each in (slave, master):
         each.send(b"one", 18)
         assert each.store.hold.begin() == 0
-    told = master.delayed.progress_for_slave()
+    told = master.delayed.progress.for_slave()
     assert (told.needed, told.log_end) == (0, master.store.end)
     end = slave.store.end
-    slave.delayed.follow(DelayOffsets({18: 1}, needed=70, log_end=end))
+    slave.delayed.progress.follow(DelayOffsets({18: 1}, needed=70, log_end=end))
     assert slave.store.hold.begin() == 0, "our log is not on disk up to there"
     slave.store.flush()
     assert slave.store.hold.begin() == 70
-    slave.delayed.follow(DelayOffsets({18: 1}, needed=90, log_end=end + 1))
-    slave.delayed.leave_master()  # whose log may have another record there
+    slave.delayed.progress.follow(DelayOffsets({18: 1}, needed=90, log_end=end + 1))
+    slave.delayed.progress.leave_master()  # whose log may have another record there
     slave.send(b"two", 18)
     slave.store.flush()
     assert slave.store.hold.begin() == 70
-    slave.delayed.follow(DelayOffsets({18: 2}))  # as Java's
+    slave.delayed.progress.follow(DelayOffsets({18: 2}))  # as Java's
     assert slave.store.hold.begin() is None
-    assert slave.delayed.content().needed is None
+    assert slave.delayed.progress.content().needed is None
     for each in (slave, master):
         each.store.close()
 
 
 async def test_a_slave_is_as_far_as_its_master_and_delivers_nothing(tmp_path, clock):
     slave = Delaying(tmp_path / "slave", clock)
-    part = slave.delayed.part_of_slave(1)
+    part = slave.delayed.progress.part_of_slave(1)
     assert not part.tasks
     slave.send(b"one", 1)
-    slave.delayed.follow(DelayOffsets({1: 7, 3: 2}))
-    assert slave.delayed.content().offset_table == {1: 7, 3: 2}
+    slave.delayed.progress.follow(DelayOffsets({1: 7, 3: 2}))
+    assert slave.delayed.progress.content().offset_table == {1: 7, 3: 2}
     for save in part.saves:
         await save()
-    slave.delayed.follow(DelayOffsets({1: 7, 3: 2}))
-    assert not slave.delayed.file.dirty and slave.bodies() == []
+    slave.delayed.progress.follow(DelayOffsets({1: 7, 3: 2}))
+    assert not slave.delayed.progress.file.dirty and slave.bodies() == []
     slave.store.close()
     again = Delaying(tmp_path / "slave", clock)
-    assert again.delayed.content().offset_table == {1: 7, 3: 2}
+    assert again.delayed.progress.content().offset_table == {1: 7, 3: 2}
     again.store.close()

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker.delayed.delay import MAX_UNSAVED_BYTES, DelayProgress
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
+from sparrowmq.protocol.requests.offset_bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
 from tests.broker.later.delaying import Delaying
 from tests.store.stores import message
@@ -19,7 +19,7 @@ def progress(it):
     found = DelayProgress(it.store, it.file)
     while not found.search_some():
         pass
-    return found.exact_offsets()
+    return found.offsets
 
 
 def waiting(it):
@@ -46,7 +46,7 @@ class Lives:
     async def life(self):
         it = Delaying(self.path, self.clock, cut_at=self.cut_at)
         if self.is_javas:  # it does not say to which log it belongs, so it is replaced soon
-            await it.delayed.delivery.deliver_due()
+            await it.delayed.delivery.run_due()
             await it.save()
         for _ in range(self.random.randrange(1, 12)):
             match self.random.randrange(5):
@@ -58,7 +58,7 @@ class Lives:
                 case 2:
                     await self.clock.advance(self.random.choice((0.5, 1, 3, 7)))
                 case 3:
-                    await it.delayed.delivery.deliver_due()
+                    await it.delayed.delivery.run_due()
                 case 4:
                     await it.save()
                     if it.file.exists():
@@ -90,7 +90,7 @@ class Lives:
     async def end(self):
         it = Delaying(self.path, self.clock, cut_at=self.cut_at)
         await self.clock.advance(30)
-        await it.delayed.delivery.deliver_due()
+        await it.delayed.delivery.run_due()
         assert sorted(it.bodies()) == waiting(it)
         it.store.close()
 
@@ -118,7 +118,7 @@ async def test_a_file_that_is_newer_than_the_log_is_corrected_before_the_log_gro
         it.send(b"%d" % number, 1)
     parked = it.store.end
     await clock.advance(2)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     await it.save()
     assert json.decode(it.file.read_bytes(), DelayOffsets).log_offset == it.store.end
     it.kill()
@@ -128,7 +128,7 @@ async def test_a_file_that_is_newer_than_the_log_is_corrected_before_the_log_gro
         it.send(b"%d" % number, 2)
     it.kill()
     it = Delaying(tmp_path, clock)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     assert it.bodies() == [b"0", b"1", b"2"]
     it.store.close()
 
@@ -138,21 +138,21 @@ async def test_a_start_reads_only_the_log_behind_the_newest_point_and_nothing_if
     it.send(b"quick", 1)
     it.send(b"slow", 9)
     await clock.advance(2)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     await it.save()
     saved = it.store.end
     found = DelayProgress(it.store, it.file)
     assert found._search_from() == saved
     assert progress(it) == {1: 1}
     await clock.advance(3600)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     assert progress(it) == {1: 1, 9: 1}
     await it.save()
     it.send(b"next", 1)
     it.send(b"after", 1)
     assert DelayProgress(it.store, it.file)._search_from() < it.store.end
     await clock.advance(2)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     await it.save()
     assert DelayProgress(it.store, it.file)._search_from() == it.store.end
     it.store.close()
@@ -161,7 +161,7 @@ async def test_a_start_reads_only_the_log_behind_the_newest_point_and_nothing_if
 async def test_a_point_is_saved_while_a_message_waits_and_the_log_grows(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     it.send(b"slow", 18)
-    await it.delayed.delivery.deliver_due()
+    await it.delayed.delivery.run_due()
     await it.save()
     assert not it.file.exists()
     while it.store.end < MAX_UNSAVED_BYTES:
@@ -171,34 +171,32 @@ async def test_a_point_is_saved_while_a_message_waits_and_the_log_grows(tmp_path
     it.store.close()
 
 
-def test_earlier_points_are_kept_twice_as_far_apart_each(tmp_path, clock):
+def test_a_slave_takes_the_progress_when_its_own_log_is_on_disk_there(tmp_path, clock):
     it = Delaying(tmp_path, clock)
-    kept = DelayProgress(it.store, it.file)
-    for number in range(1, 2000):
-        kept.add(DelayPoint(number * MAX_UNSAVED_BYTES // 3, {1: number}))
-    content = kept.content()
-    assert content.log_offset and content.earlier
-    distances = [content.log_offset - each.log_offset for each in content.earlier]
-    assert len(distances) < 15 and distances == sorted(distances)
-    nearest = MAX_UNSAVED_BYTES
-    for distance in distances:
-        assert distance <= 4 * nearest
-        nearest = max(distance, MAX_UNSAVED_BYTES)
-    assert content.earlier[-1].log_offset < content.log_offset // 2
+    slave = DelayProgress(it.store, it.file)
+    slave.follow(DelayOffsets({1: 1}, log_offset=100, needed=50, log_end=150))
+    far = DelayOffsets({1: 9}, log_offset=1_000_000, needed=999_000, log_end=1_000_100)
+    slave.follow(far)
+    assert slave.content() == DelayOffsets()
+    it.send(b"one", 1)
+    it.store.flush()
+    assert it.store.end > 150
+    slave.follow(far)
+    assert slave.content() == DelayOffsets({1: 1}, log_offset=100) and slave.file.dirty
+    slave.follow(far)
+    assert slave.content() == DelayOffsets({1: 1}, log_offset=100)
     it.store.close()
 
 
-def test_a_slave_takes_a_point_when_its_own_log_is_on_disk_there(tmp_path, clock):
+def test_a_slave_keeps_its_progress_if_a_new_master_has_an_older_one(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     slave = DelayProgress(it.store, it.file)
-    assert not slave.follow(DelayOffsets({1: 1}, log_offset=100))
-    assert not slave.follow(DelayOffsets({1: 9}, log_offset=1_000_000))
     it.send(b"one", 1)
     it.store.flush()
-    assert it.store.end > 100
-    assert slave.take_awaited_point() and slave.saved == DelayPoint(100, {1: 1})
-    assert not slave.follow(DelayOffsets({1: 9}, log_offset=1_000_000))
-    assert slave.saved == DelayPoint(100, {1: 1})
+    slave.follow(DelayOffsets({1: 1}, log_offset=100, needed=50, log_end=150))
+    slave.follow(DelayOffsets({}, needed=0, log_end=150))
+    slave.follow(DelayOffsets({2: 1}, log_offset=90, needed=0, log_end=150))
+    assert slave.content() == DelayOffsets({1: 1}, log_offset=100)
     it.store.close()
 
 
@@ -216,5 +214,5 @@ async def test_a_damaged_queue_delays_the_search_and_does_not_end_it(tmp_path, c
             found.search_some()
     while not found.search_some():
         pass
-    assert found.exact_offsets() == {}
+    assert found.offsets == {}
     it.store.close()

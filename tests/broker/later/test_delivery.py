@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.delayed.delivery import Delivery
+from sparrowmq.broker.due_work import DueWork
 from sparrowmq.errors import BadStore, DiskFull, StoreFailed
 
 
@@ -24,7 +24,7 @@ class Script:
 
 
 async def started(script, clock):
-    delivery = Delivery("messages", script, clock)
+    delivery = DueWork("messages", script, clock)
     task = asyncio.create_task(delivery.run())
     await clock.advance(0)
     return delivery, task

@@ -62,6 +62,6 @@ async def test_a_turn_delivers_a_megabyte_of_large_messages(tmp_path, clock):
             most, delivered = max(most, now - delivered), now
             return wait_s
 
-        it.timed.delivery._deliver_some = counting
+        it.timed.delivery._do_some = counting
         await clock.advance(2)
         assert (most, delivered) == (4, 20)

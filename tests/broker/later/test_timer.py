@@ -306,7 +306,7 @@ async def test_a_recall_that_was_appended_in_this_turn_is_obeyed(tmp_path, clock
     recall = Properties(render({"TIMER_DEL_UNIQKEY": "Orders+one", "TIMER_DELIVER_MS": str(due_ms)}))
     it.writer.put(Entry("Orders", 0, b"0", recall, 1, BORN))  # no queue shows it yet
     await clock.advance(1.1)
-    await it.timed.delivery.deliver_due()
+    await it.timed.delivery.run_due()
     assert it.bodies() == []
     it.timed._timers.close()
     it.store.close()

@@ -50,7 +50,7 @@ class Broker:
         return self.staging.commit(source, attempts).is_repeated
 
     def publish(self):
-        while self.staging.publishing.publish_some():
+        while not self.staging.publishing.publish_some():
             pass
 
     def messages(self, topic="T", queue_id=0):

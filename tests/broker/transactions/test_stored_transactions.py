@@ -88,9 +88,8 @@ async def workload(it, saved):
             it.end(placed[body], commit=commit)
         if index % 5 == 4:
             await it.after(66)
-            it.transactions.commit_positions()
             it.store.flush()
-            it.transactions.commit_positions()
+            await it.transactions.commit_positions()
             saved.append((it.store.end, copy.deepcopy(dict(it.offsets.rows()))))
     it.answer(0, commit=DECIDED[it.producer.asked[0][1].body])
     await it.after(60)

@@ -121,10 +121,7 @@ JAVA: list[tuple[Body, str]] = [
     ),
     (offset_bodies.ConsumerOffsets({"Orders@cg": {0: 12, 1: 7}}), '{"offsetTable":{"Orders@cg":{0:12,1:7}}}'),
     (offset_bodies.DelayOffsets({3: 15}), '{"offsetTable":{3:15}}'),
-    (
-        offset_bodies.DelayOffsets({3: 15}, log_offset=9, earlier=[offset_bodies.DelayPoint(5, {3: 1})]),
-        '{"earlier":[{"logOffset":5,"offsetTable":{3:1}}],"logOffset":9,"offsetTable":{3:15}}',
-    ),
+    (offset_bodies.DelayOffsets({3: 15}, log_offset=9), '{"logOffset":9,"offsetTable":{3:15}}'),
 ]
 
 
