@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
+from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.connection import Sign
@@ -198,18 +199,17 @@ class Users:
     the file.
     """
 
-    def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, replayed: UserTable | None = None, change_log: ChangeLog = UNLOGGED
+    ) -> None:
         self._clock = clock
         self.on_change: Callable[[], object] = lambda: None
-        self.on_put: Callable[[UserEntry], object] = lambda _: None
-        self.on_delete: Callable[[str], object] = lambda _: None
-        self.on_policies: Callable[[UserPolicies], object] = lambda _: None
-        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._change_log = change_log
         saved = replayed or saved_content(path, UserTable, json.decode) or UserTable()
         self.version = saved.data_version
         self.table: dict[str, UserEntry] = saved.users
         self.policies: dict[str, list[Policy]] = saved.policies
-        self.file = SavedFile(path, self.content, is_secret=True)
+        self.file = SavedFile(path, self.content, is_secret=True, change_log=change_log)
 
     def get(self, name: str) -> UserEntry | None:
         return self.table.get(name)
@@ -221,14 +221,14 @@ class Users:
     def put(self, user: UserEntry) -> None:
         self.table[user.username] = user
         self._note_change()
-        self.on_put(user)
+        self._change_log.note(Change(users=[user], users_version=self.version))
 
     def delete(self, name: str) -> bool:
         if self.table.pop(name, None) is None:
             return False
         self.policies.pop(name, None)
         self._note_change()
-        self.on_delete(name)
+        self._change_log.note(Change(no_user=name, users_version=self.version))
         return True
 
     def set_policies(self, name: str, policies: list[Policy]) -> None:
@@ -237,10 +237,19 @@ class Users:
         else:
             self.policies.pop(name, None)
         self._note_change()
-        self.on_policies(UserPolicies(SUBJECT + name, policies))
+        self._change_log.note(Change(policies=[UserPolicies(SUBJECT + name, policies)], users_version=self.version))
 
     def content(self) -> UserTable:
-        return UserTable(self.version, dict(self.table), dict(self.policies), self.mark())
+        return UserTable(self.version, dict(self.table), dict(self.policies), self._change_log.mark())
+
+    def snapshot(self) -> Iterator[Change]:
+        for user_names in split_names(list(self.table), self._change_log.max_record_bytes):
+            users = [user for name in user_names if (user := self.get(name)) is not None]
+            yield Change(users=users, users_version=self.version)
+        for name in list(self.policies):
+            policies = self.of_subject(name)
+            if policies is not None:
+                yield Change(policies=[policies], users_version=self.version)
 
     def replace(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
         """Have the users of these tables, which the caller may change further."""

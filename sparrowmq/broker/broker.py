@@ -351,14 +351,12 @@ class Broker:
 
     async def _load_state(self, store: MessageStore) -> BrokerState:
         settings = self.settings
-        trusts_files = not settings.is_slave and self.term is None
-        state = BrokerState.load(store, settings, self._clock, trusts_files=trusts_files)
+        trusts_files = self.term is None
         if settings.is_slave:
-            state.follow(store, self._clock)
-        else:
-            are_files_trusted = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
-            await state.lead(store, self._clock, self._turn, JournalRules(are_files_trusted, self._is_alone))
-        return state
+            return BrokerState.of_slave(store, settings, self._clock)
+        are_files_trusted = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
+        rules = JournalRules(are_files_trusted, self._is_alone)
+        return await BrokerState.of_master(store, settings, self._clock, trusts_files, self._turn, rules)
 
     def _is_alone(self) -> bool:
         """Whether this one stays the master, or the next master has everything that this one has."""

@@ -3,6 +3,7 @@
 a start     the tables come from the log, or from the files in `config` (journal_records.py)
 a master    `Journal` writes each change to the log
 a slave     `Follower` changes the tables as the journal's records come with its master's log
+else        the tables are only read
 """
 
 from __future__ import annotations
@@ -16,18 +17,10 @@ from typing import Final
 
 from sparrowmq.broker.access_control import USERS_FILE, Users
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.change_log import BEGIN, END, UNLOGGED, Change, ChangeLog
 from sparrowmq.broker.groups import MODES_FILE, Groups, RequestModes
 from sparrowmq.broker.journal import Journal, JournalRules, StateTables
-from sparrowmq.broker.journal_records import (
-    BEGIN,
-    END,
-    Change,
-    ReplayedState,
-    SavedTable,
-    Tables,
-    read_changes,
-    replay_journal,
-)
+from sparrowmq.broker.journal_records import ReplayedState, SavedTable, Tables, read_changes, replay_journal
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.pop.pop_queue import PopTable
@@ -69,7 +62,39 @@ class BrokerState(StateTables):
     follower: Follower | None = None
 
     @staticmethod
-    def load(store: MessageStore, settings: BrokerSettings, clock: Clock, trusts_files: bool) -> BrokerState:
+    async def of_master(
+        store: MessageStore,
+        settings: BrokerSettings,
+        clock: Clock,
+        trusts_files: bool,
+        turn: Turn,
+        rules: JournalRules,
+    ) -> BrokerState:
+        """Load the tables, and write the journal from now on. Raises: as `load`."""
+        journal = Journal(store, clock, turn, rules)
+        state = BrokerState.load(store, settings, clock, trusts_files, journal)
+        await state._lead(store, clock, journal)
+        return state
+
+    @staticmethod
+    def of_slave(store: MessageStore, settings: BrokerSettings, clock: Clock) -> BrokerState:
+        """Load the tables, and follow the journal of the master from now on. Raises: as `load`.
+
+        Its offsets may be ahead of the log here.
+        """
+        follower = Follower(store, clock)
+        state = BrokerState.load(store, settings, clock, trusts_files=False, change_log=follower)
+        state._follow(store, follower)
+        return state
+
+    @staticmethod
+    def load(
+        store: MessageStore,
+        settings: BrokerSettings,
+        clock: Clock,
+        trusts_files: bool,
+        change_log: ChangeLog = UNLOGGED,
+    ) -> BrokerState:
         """Load the tables; queues of deleted topics go. Raises: BadStore, neither log nor file has a table."""
         folder, replayed = settings.config_path, replay_journal(store)
         file_names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", USERS_FILE, MODES_FILE)
@@ -88,22 +113,23 @@ class BrokerState(StateTables):
             replayed.overrides_file(file, version, trusts_files)
             for file, version in zip(saved_tables, versions, strict=True)
         ]
-        topics = Topics(paths[0], settings, clock, tables.topic_table if are_from_log[0] else None)
-        groups = Groups(paths[1], settings.auto_create_group, clock, tables.group_table if are_from_log[1] else None)
-        offsets = Offsets(paths[2], tables.offsets if are_from_log[2] else None)
-        users = Users(paths[3], clock, tables.user_table if are_from_log[3] else None)
+        topics = Topics(paths[0], settings, clock, tables.topic_table if are_from_log[0] else None, change_log)
+        groups = Groups(
+            paths[1], settings.auto_create_group, clock, tables.group_table if are_from_log[1] else None, change_log
+        )
+        offsets = Offsets(paths[2], tables.offsets if are_from_log[2] else None, change_log)
+        users = Users(paths[3], clock, tables.user_table if are_from_log[3] else None, change_log)
         are_from_log[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
-        modes = RequestModes(paths[4], clock, tables.mode_table if are_from_log[4] else None)
+        modes = RequestModes(paths[4], clock, tables.mode_table if are_from_log[4] else None, change_log)
         if are_from_log[0] and store.flushed.error is None:
             _delete_queues(store, _deleted_before(store, replayed) | tables.deleted)
             store.queues.begin_at(tables.ends)
-        for file, is_new in zip((topics.file, groups.file, offsets.file), are_from_log[:3], strict=True):
+        are_exported = [*are_from_log]
+        are_exported[3] &= users.version != _NO_VERSION  # most brokers have no users, and no file of them
+        files = (topics.file, groups.file, offsets.file, users.file, modes.file)
+        for saved_file, is_new in zip(files, are_exported, strict=True):
             if is_new:
-                file.touch()
-        if are_from_log[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
-            users.file.touch()
-        if are_from_log[4]:
-            modes.file.touch()
+                saved_file.touch()
         # An old file of Apache's may stay for the modes, so it does not say that Apache's broker was here.
         is_foreign = any(
             file.is_foreign and not is_new for file, is_new in zip(saved_tables[:4], are_from_log[:4], strict=True)
@@ -115,15 +141,17 @@ class BrokerState(StateTables):
             topics, groups, offsets, users, modes, replayed, is_all_from_log, is_foreign, tables.pops, tables.locks
         )
 
-    async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
-        """Write the journal of a master from now on. If a file of another program has counted, the log gets the state
-        at once: a crash could bring the file back, which knows no later change.
+    async def _lead(self, store: MessageStore, clock: Clock, journal: Journal) -> None:
+        """If a file of another program has counted, the log gets the state at once: a crash could bring the file back,
+        which knows no later change.
         """
         if self.replayed.begin is None and not self.is_foreign:
-            self._follower(store, clock).catch_up()  # the log has changes, but lacks the snapshot before them
+            follower = Follower(store, clock)
+            follower.begin(self)
+            follower.catch_up()  # the log has changes, but lacks the snapshot before them
         if not self.is_from_log:
             self.replayed.begin = None  # so the whole state is written soon
-        journal = Journal(store, self, self.replayed, clock, turn, rules)
+        journal.begin(self, self.replayed)
         self.journal = journal
         self._adopt_queues(store)
         self.offsets.clamp(store.queues.max_offset)
@@ -134,10 +162,10 @@ class BrokerState(StateTables):
                 with suppress(OSError):
                     await file.save()
 
-    def follow(self, store: MessageStore, clock: Clock) -> None:
-        """Follow the journal of a master from now on. Its offsets may be ahead of the log here."""
+    def _follow(self, store: MessageStore, follower: Follower) -> None:
         self._adopt_queues(store)
-        self.follower = self._follower(store, clock)
+        follower.begin(self)
+        self.follower = follower
 
     def answer_commit_soon(self) -> PendingReply | None:
         """Return the answer to a commit, which leaves when the log has it; None at a slave: at once."""
@@ -152,9 +180,6 @@ class BrokerState(StateTables):
         for journal_or_follower in (self.journal, self.follower):
             if journal_or_follower is not None:
                 yield journal_or_follower.part()
-
-    def _follower(self, store: MessageStore, clock: Clock) -> Follower:
-        return Follower(store, self, clock, self.replayed.position, self.is_from_log)
 
     def _adopt_queues(self, store: MessageStore) -> None:
         self.topics.adopt(
@@ -188,7 +213,7 @@ def _delete_queues(store: MessageStore, deleted: dict[str, int]) -> None:
             store.delete_topic(topic, log_offset)
 
 
-class Follower:
+class Follower(ChangeLog):
     """Applies the journal at a slave.
 
         the queue of rmq_sys_sparrow_state grows ── each record changes the tables ── their files are saved later
@@ -199,17 +224,17 @@ class Follower:
     have the state of the journal before it. `count` is the number of applied records.
     """
 
-    def __init__(self, store: MessageStore, tables: StateTables, clock: Clock, position: int, is_whole: bool) -> None:
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
         self.count = 0
         self._store = store
-        self._state_tables = tables
         self._clock = clock
-        self._position = position
-        self._is_whole = is_whole
         self._snapshot_tables: Tables | None = None  # the tables since the begin of a snapshot that has not ended
         self._logged_problem = ""
-        for table in (tables.topics, tables.groups, tables.offsets, tables.users, tables.modes):
-            table.mark = self._journal_mark
+
+    def begin(self, state: BrokerState) -> None:
+        self._state_tables: StateTables = state
+        self._position = state.replayed.position
+        self._is_whole = state.is_from_log
 
     def part(self) -> Part:
         return Part(tasks=(Task("state", self.run, needs_writing=False),))
@@ -276,6 +301,6 @@ class Follower:
         tables.modes, tables.modes_version = state.modes.table, state.modes.version
         return tables
 
-    def _journal_mark(self) -> JournalMark:
+    def mark(self) -> JournalMark:
         # Tables from another source have more than the log.
         return JournalMark(self._position, is_ahead=not self._is_whole)

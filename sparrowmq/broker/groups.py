@@ -9,16 +9,17 @@ Source: SubscriptionGroupManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, GroupConfigTable, JournalMark
+from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, GroupConfigTable
 from sparrowmq.protocol.requests.client_bodies import Modes, RequestMode, RequestModeTable
 from sparrowmq.protocol.wire import json
 
@@ -27,16 +28,21 @@ MODES_FILE: Final = "messageRequestMode.json"
 
 
 class Groups:
-    def __init__(self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        auto_create: bool,
+        clock: Clock,
+        replayed: GroupConfigTable | None = None,
+        change_log: ChangeLog = UNLOGGED,
+    ) -> None:
         self._auto_create = auto_create
         self._clock = clock
-        self.on_put: Callable[[GroupConfig], object] = lambda _: None
-        self.on_delete: Callable[[str], object] = lambda _: None
-        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._change_log = change_log
         saved = replayed or saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
         self.version = saved.data_version
         self.table: dict[str, GroupConfig] = saved.subscription_group_table
-        self.file = SavedFile(path, self.content)
+        self.file = SavedFile(path, self.content, change_log=change_log)
 
     def allow_auto_create(self, is_allowed: bool) -> None:
         self._auto_create = is_allowed
@@ -67,7 +73,7 @@ class Groups:
     def put(self, group: GroupConfig) -> GroupConfig:
         self.table[group.group_name] = group
         self.version = self.version.after_change(self._clock.now_ms())
-        self.on_put(group)
+        self._change_log.note(Change(groups=[group], groups_version=self.version))
         self.file.touch()
         return group
 
@@ -77,7 +83,7 @@ class Groups:
             return False
         log.info("group %s is deleted", name)
         self.version = self.version.after_change(self._clock.now_ms())
-        self.on_delete(name)
+        self._change_log.note(Change(no_group=name, groups_version=self.version))
         self.file.touch()
         return True
 
@@ -85,7 +91,12 @@ class Groups:
         return list(self.table.values())
 
     def content(self) -> GroupConfigTable:
-        return GroupConfigTable(self.version, dict(self.table), journal=self.mark())
+        return GroupConfigTable(self.version, dict(self.table), journal=self._change_log.mark())
+
+    def snapshot(self) -> Iterator[Change]:
+        for group_names in split_names(list(self.table), self._change_log.max_record_bytes):
+            groups = [group for name in group_names if (group := self.get(name)) is not None]
+            yield Change(groups=groups, groups_version=self.version)
 
     def follow(self, masters: GroupConfigTable) -> None:
         if not masters.data_version.is_same(self.version):
@@ -104,14 +115,19 @@ class RequestModes:
     Source: MessageRequestModeManager, Java 5.4.0.
     """
 
-    def __init__(self, path: Path, clock: Clock, replayed: RequestModeTable | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        replayed: RequestModeTable | None = None,
+        change_log: ChangeLog = UNLOGGED,
+    ) -> None:
         self._clock = clock
-        self.on_put: Callable[[RequestMode], object] = lambda _: None
-        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._change_log = change_log
         saved = replayed or saved_content(path, RequestModeTable, json.decode) or RequestModeTable()
         self.table = saved.message_request_mode_map  # a change makes a new one, so a reader can keep this one
         self.version = saved.data_version or (DataVersion() if self.table else None)  # None before the first change
-        self.file = SavedFile(path, self.content)
+        self.file = SavedFile(path, self.content, change_log=change_log)
 
     def get(self, topic: str, group: str) -> RequestMode:
         return self.table.get(topic, {}).get(group) or RequestMode(topic, group)
@@ -120,11 +136,15 @@ class RequestModes:
         self.table = with_mode(self.table, mode)
         self.version = (self.version or DataVersion()).after_change(self._clock.now_ms())
         self.file.touch()
-        self.on_put(mode)
+        self._change_log.note(Change(modes=[mode], modes_version=self.version))
 
     def content(self) -> RequestModeTable:
         """The content of messageRequestMode.json, and of the answer to GET_ALL_MESSAGE_REQUEST_MODE."""
-        return RequestModeTable(self.table, self.version, self.mark())
+        return RequestModeTable(self.table, self.version, self._change_log.mark())
+
+    def snapshot(self) -> Iterator[Change]:
+        for mode in [mode for of_topic in self.table.values() for mode in of_topic.values()]:
+            yield Change(modes=[mode], modes_version=self.version)
 
     def replace(self, version: DataVersion | None, modes: Modes) -> None:
         if (version, modes) != (self.version, self.table):

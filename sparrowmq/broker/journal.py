@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from sparrowmq.broker.access_control import Users
+from sparrowmq.broker.change_log import BEGIN, END, Change, ChangeLog, split_numbers
 from sparrowmq.broker.groups import Groups, RequestModes
-from sparrowmq.broker.journal_records import BEGIN, END, Change, ReplayedState
+from sparrowmq.broker.journal_records import ReplayedState
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
@@ -38,7 +38,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
-from sparrowmq.protocol.requests.bodies import JournalMark, TopicConfig
+from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.store.appender import LogEnded
@@ -46,40 +46,23 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 PERIOD_S: Final = 1.0
-_MAX_RECORD_BYTES: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
 _GROWTH: Final = 4  # the next snapshot is due when changes take this many times the bytes of the last one
 _MIN_GROWTH_BYTES: Final = 1 << 20
-_BYTES_PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
-_BYTES_PER_QUEUE: Final = 30
 _OFFSETS_AT_ONCE: Final = 500  # written in one step
 
 
-class Journal:
-    """Writes the state of one master to its log; commits at the end of the loop's turn."""
+class Journal(ChangeLog):
+    """Writes the state of one master to its log, from `begin` on; commits at the end of the loop's turn."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        tables: StateTables,
-        replayed_state: ReplayedState,
-        clock: Clock,
-        turn: Turn,
-        rules: JournalRules,
-    ) -> None:
+    def __init__(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         self._store = store
-        self._topics = topics = tables.topics
-        self._groups = groups = tables.groups
-        self._offsets = offsets = tables.offsets
-        self._users = users = tables.users
-        self._modes = modes = tables.modes
         self._clock = clock
         self._turn = turn
         self._rules = rules
         self._host = store.settings.store_host
-        self._max_record_bytes = min(_MAX_RECORD_BYTES, store.settings.commit_log_file_size // 4)
+        self.max_record_bytes = min(self.max_record_bytes, store.settings.commit_log_file_size // 4)
         # The log offset of the newest whole snapshot, and its size; None without one.
-        self._snapshot_begin: int | None = replayed_state.begin
-        self._snapshot_bytes, self._changed_bytes = replayed_state.snapshot_bytes, replayed_state.changed_bytes
+        self._snapshot_begin: int | None = None
         queue = store.queues.get(STATE_TOPIC, 0)
         self._next_queue_offset = 0 if queue is None else queue.next_offset
         self._last_record_end = store.end  # the end of the last record
@@ -94,29 +77,12 @@ class Journal:
         self._locks: QueueLocks | None = None
         self._locks_end: int | None = 0  # the end of their last record; None: the log lacks a change
         self._is_writing = False
-        topics.on_put, topics.on_delete, topics.mark = (
-            lambda topic: self._note(self._change_of_topics([topic])),
-            lambda name: self._note(Change(no_topic=name, topics_version=topics.version)),
-            self._journal_mark,
-        )
-        groups.on_put, groups.on_delete, groups.mark = (
-            lambda group: self._note(Change(groups=[group], groups_version=groups.version)),
-            lambda name: self._note(Change(no_group=name, groups_version=groups.version)),
-            self._journal_mark,
-        )
-        users.on_put, users.on_delete, users.on_policies, users.mark = (
-            lambda user: self._note(Change(users=[user], users_version=users.version)),
-            lambda name: self._note(Change(no_user=name, users_version=users.version)),
-            lambda policies: self._note(Change(policies=[policies], users_version=users.version)),
-            self._journal_mark,
-        )
-        offsets.on_delete, offsets.mark = lambda group: self._note(Change(no_offsets=group)), self._journal_mark
-        modes.on_put, modes.mark = (
-            lambda mode: self._note(Change(modes=[mode], modes_version=modes.version)),
-            self._journal_mark,
-        )
-        for file in (topics.file, groups.file, offsets.file, users.file, modes.file):
-            file.logged = self.wait_until_safe
+
+    def begin(self, tables: StateTables, replayed: ReplayedState) -> None:
+        """Write the changes of these tables from now on. The log has the state `replayed`."""
+        self._tables: StateTables = tables
+        self._snapshot_begin = replayed.begin
+        self._snapshot_bytes, self._changed_bytes = replayed.snapshot_bytes, replayed.changed_bytes
 
     def part(self) -> Part:
         return Part(
@@ -140,24 +106,11 @@ class Journal:
     def _lack_reason(self) -> SparrowError | None:
         return self._problem or self._old_problem
 
-    def _change_of_topics(self, topics: list[TopicConfig]) -> Change:
-        group_entries = self._topics.incarnations
-        names = [topic.topic_name for topic in topics]
-        incarnations = {name: group_entries[name] for name in names if name in group_entries}
-        return Change(topics=topics, topics_version=self._topics.version, incarnations=incarnations)
-
     def note_offsets(self, max_queues: int | None = None) -> None:
         """Write the steps of pops, and then the offsets that changed since the last call, at most `max_queues`."""
         self.note_pops()
-        unlogged = self._offsets.unlogged
-        if max_queues is None or len(unlogged) <= max_queues:
-            keys, self._offsets.unlogged = list(unlogged), {}
-        else:
-            keys = list(islice(unlogged, max_queues))
-            for key in keys:
-                del unlogged[key]
-        for piece in self._offsets_of_queues(sorted(keys)):
-            self._note(Change(offsets=piece))
+        for change in self._tables.offsets.take_changes(max_queues):
+            self.note(change)
 
     def watch_pops(self, pops: LoggedPops) -> None:
         self._pops = pops
@@ -165,7 +118,7 @@ class Journal:
     def note_pops(self) -> None:
         if self._pops is not None:
             for steps in self._pops.take_steps():
-                self._note(Change(pops=steps))
+                self.note(Change(pops=steps))
 
     def watch_locks(self, locks: QueueLocks) -> None:
         self._locks = locks
@@ -174,7 +127,7 @@ class Journal:
     def note_locks(self) -> None:
         if self._locks is not None:
             for piece in self._locks.take_changes():
-                self._note(Change(locks=piece))
+                self.note(Change(locks=piece))
                 self._locks_end = self._last_record_end if self._lack_reason is None else None
 
     async def wait_until_locks_are_safe(self) -> None:
@@ -211,7 +164,7 @@ class Journal:
         return pending_reply
 
     def _write_and_answer(self) -> None:
-        if self._commits_wait and len(self._offsets.unlogged) > _OFFSETS_AT_ONCE:
+        if self._commits_wait and len(self._tables.offsets.unlogged) > _OFFSETS_AT_ONCE:
             # Pulls have committed many offsets. Write them in several turns; answers wait for all of them.
             self.note_offsets(_OFFSETS_AT_ONCE)
             asyncio.get_running_loop().call_soon(self._turn.write, self._write_and_answer)
@@ -244,11 +197,6 @@ class Journal:
                 waiting_answer.pending_reply.answer(None, waiting_answer.make_refusal(problem))
 
     async def wait_until_safe(self, done_text: str) -> bool:
-        """Wait until all changes are on disk, and at slaves if answers wait for slaves.
-
-        Returns False if only the files have a change, and that counts. Raises: RemoteError, it is in effect, but not
-        safe yet.
-        """
         await self.write_changes()
         if self._lack_reason is not None:
             if self._rules.are_files_trusted:
@@ -271,12 +219,12 @@ class Journal:
         lacks_slaves = isinstance(error, NotSafeInTime) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
         return None if lacks_slaves and self._rules.is_alone() else error
 
-    def _note(self, change: Change) -> None:
+    def note(self, change: Change) -> None:
         """Write a change. Without a snapshot, or if the log lacks a change, write the whole state before it.
 
         If the log lacks a change and the state is large, `write_what_is_due` writes the state later, with this change.
         """
-        is_small = self._snapshot_bytes <= self._max_record_bytes
+        is_small = self._snapshot_bytes <= self.max_record_bytes
         if self._snapshot_begin is None or (self._problem is not None and is_small):
             for _ in self._write_snapshot_in_steps():
                 pass
@@ -297,7 +245,7 @@ class Journal:
         self._changed_bytes += placed.size
         return placed.size
 
-    def _journal_mark(self) -> JournalMark | None:
+    def mark(self) -> JournalMark | None:
         if self._snapshot_begin is None:
             return None
         return JournalMark(self._next_queue_offset, self.is_behind)
@@ -322,7 +270,7 @@ class Journal:
         """Write the locks and offsets that changed; other work goes on between the records."""
         self.note_locks()
         # The oldest are written first. Those that change meanwhile are not waited for: clients may change any number.
-        for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
+        for _ in range(len(self._tables.offsets.unlogged) // _OFFSETS_AT_ONCE):
             self.note_offsets(_OFFSETS_AT_ONCE)
             await asyncio.sleep(0)
         self.note_offsets(_OFFSETS_AT_ONCE)
@@ -373,20 +321,15 @@ class Journal:
         self._changed_bytes = max(self._changed_bytes - size, 0)
 
     def _snapshot_changes(self) -> Iterator[Change]:
-        topics, groups = self._topics, self._groups
+        tables = self._tables
         yield Change(mark=BEGIN)
         for name in sorted(self._unlogged_deletions):
-            if topics.get(name) is None:
-                yield Change(no_topic=name, topics_version=topics.version)
-        for names in self._split_names(list(topics.table), _BYTES_PER_TOPIC):
-            topics_to_write = [topic for name in names if (topic := topics.get(name)) is not None]
-            yield self._change_of_topics(topics_to_write)
-        for names in self._split_names(list(groups.table), _BYTES_PER_TOPIC):
-            groups_to_write = [group for name in names if (group := groups.get(name)) is not None]
-            yield Change(groups=groups_to_write, groups_version=groups.version)
-        for piece in self._offsets_of_queues(self._offsets.keys()):
-            yield Change(offsets=piece)
-        for piece in self._split_numbers(self._queue_ends()):
+            if tables.topics.get(name) is None:
+                yield Change(no_topic=name, topics_version=tables.topics.version)
+        yield from tables.topics.snapshot()
+        yield from tables.groups.snapshot()
+        yield from tables.offsets.snapshot()
+        for piece in split_numbers(self._queue_ends(), self.max_record_bytes):
             yield Change(ends=piece)
         if self._pops is not None:
             for steps in self._pops.snapshot():
@@ -394,63 +337,17 @@ class Journal:
         if self._locks is not None:
             for piece_of_locks in self._locks.snapshot():
                 yield Change(locks=piece_of_locks)
-        for mode in [mode for of_topic in self._modes.table.values() for mode in of_topic.values()]:
-            yield Change(modes=[mode], modes_version=self._modes.version)
-        yield from self._all_users()
+        yield from tables.modes.snapshot()
+        yield from tables.users.snapshot()
         yield Change(mark=END)
-
-    def _all_users(self) -> Iterator[Change]:
-        users = self._users
-        for names in self._split_names(list(users.table), _BYTES_PER_TOPIC):
-            users_to_write = [user for name in names if (user := users.get(name)) is not None]
-            yield Change(users=users_to_write, users_version=users.version)
-        for name in list(users.policies):
-            policies = users.of_subject(name)
-            if policies is not None:
-                yield Change(policies=[policies], users_version=users.version)
-
-    def _split_names(self, names: list[str], extra_bytes: int) -> Iterator[list[str]]:
-        """Yield the names whose entries, of `extra_bytes` bytes beside the name, fit into one record each time."""
-        share: list[str] = []
-        size = 0
-        for name in names:
-            size += len(name) + extra_bytes
-            share.append(name)
-            if size > self._max_record_bytes // 2:
-                yield share
-                share, size = [], 0
-        if share:
-            yield share
 
     def _queue_ends(self) -> Iterator[tuple[str, int, int]]:
         queues = self._store.queues
         for queue in (queue for topic in queues.topics() for queue in queues.of_topic(topic)):
             name = queue.topic
-            is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
+            is_known = self._tables.topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
             if queue.next_offset and is_known and queues.get(name, queue.queue_id) is queue:
                 yield name, queue.queue_id, queue.next_offset
-
-    def _offsets_of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
-        """Yield the present offsets of queues, for one record each. They may be deleted meanwhile."""
-        query = self._offsets.query
-        return self._split_numbers(
-            (f"{topic}@{group}", queue_id, query(group, topic, queue_id)) for group, topic, queue_id in keys
-        )
-
-    def _split_numbers(self, rows: Iterable[tuple[str, int, int | None]]) -> Iterator[dict[str, dict[int, int]]]:
-        """Yield the number of each queue, by name and queue id, as many as fit into one record each time."""
-        piece: dict[str, dict[int, int]] = {}
-        size = 0
-        for name, queue_id, number in rows:
-            if number is None:
-                continue
-            size += _BYTES_PER_QUEUE + (0 if name in piece else len(name))
-            piece.setdefault(name, {})[queue_id] = number
-            if size > self._max_record_bytes // 2:
-                yield piece
-                piece, size = {}, 0
-        if piece:
-            yield piece
 
 
 @dataclass

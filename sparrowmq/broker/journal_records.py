@@ -25,16 +25,14 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import msgspec
-
+from sparrowmq.broker.change_log import BEGIN, END, Change
 from sparrowmq.broker.groups import with_mode
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.pop.pop_queue import PopTable
-from sparrowmq.broker.queue_locks import Holder, Holders, take_holders
+from sparrowmq.broker.queue_locks import Holders, take_holders
 from sparrowmq.broker.saved_state import records_from
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import STATE_TOPIC
@@ -46,63 +44,14 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
-from sparrowmq.protocol.requests.client_bodies import Modes, RequestMode, RequestModeTable
-from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
+from sparrowmq.protocol.requests.client_bodies import Modes, RequestModeTable
+from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserTable
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
-BEGIN: Final = "begin"
-END: Final = "end"
-_encode: Final = msgspec.json.Encoder().encode
 BEGIN_CODE: Final = Properties(render({Property.TAGS: BEGIN})).tags_code
 log = logging.getLogger(__name__)
 _READ: Final = 512
-
-
-class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One record: new or changed entries of each table, and the version of that table then.
-
-    `mark` is BEGIN or END of a snapshot. A deleted topic takes its queues and offsets with it, and a deleted user its
-    policies; the offsets of a deleted group stay. `offsets` are by "topic@group" and queue id. `ends` has the next
-    offset of each queue: a log whose oldest files are deleted no longer shows where a queue ends that has no message
-    since.
-    """
-
-    mark: str = ""
-    topics: list[TopicConfig] = []
-    topics_version: DataVersion | None = None
-    incarnations: dict[str, int] = {}
-    no_topic: str = ""
-    groups: list[GroupConfig] = []
-    groups_version: DataVersion | None = None
-    no_group: str = ""
-    offsets: dict[str, dict[int, int]] = {}
-    no_offsets: str = ""
-    ends: dict[str, dict[int, int]] = {}
-    pops: list[bytes] = []
-    modes: list[RequestMode] = []
-    modes_version: DataVersion | None = None
-    locks: list[Holder] = []
-    users: list[UserEntry] = []
-    users_version: DataVersion | None = None
-    no_user: str = ""
-    policies: list[UserPolicies] = []
-
-    def entry(self, now_ms: int, host: bytes) -> Entry:
-        """The message that stores it. A snapshot's begin has a tag, so it is found in the queue's entries."""
-        properties = Properties(render({Property.TAGS: BEGIN} if self.mark == BEGIN else {}))
-        return Entry(STATE_TOPIC, 0, _encode(self), properties, now_ms, host)
-
-    @staticmethod
-    def of(body: bytes | memoryview) -> Change:
-        """Read a record's body. Raises: RemoteProtocolError, it is none of ours."""
-        try:
-            return _decode(body)
-        except msgspec.MsgspecError as error:
-            raise RemoteProtocolError(f"a record of {STATE_TOPIC} cannot be read: {error}") from error
-
-
-_decode: Final = msgspec.json.Decoder(Change).decode
 
 
 class Tables:

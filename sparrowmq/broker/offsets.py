@@ -13,12 +13,14 @@ Source: ConsumerOffsetManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_numbers
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets
@@ -37,13 +39,15 @@ class Offsets:
     `unlogged` has the group, topic and queue of each offset that the log lacks, the oldest first.
     """
 
-    def __init__(self, path: Path, replayed: OffsetTable | None = None) -> None:
+    def __init__(self, path: Path, replayed: OffsetTable | None = None, change_log: ChangeLog = UNLOGGED) -> None:
         self.unlogged: dict[tuple[str, str, int], None] = {}
-        self.on_delete: Callable[[str], object] = lambda _: None
-        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._change_log = change_log
         self.on_move: Callable[[str, str, int, int], object] | None = None
         self.table: OffsetTable = _load(path) if replayed is None else replayed
-        self.file = SavedFile(path, lambda: self.mark(), self._encode)
+        self.file = SavedFile(path, self.mark, self._encode, change_log=change_log)
+
+    def mark(self) -> JournalMark | None:
+        return self._change_log.mark()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
@@ -86,6 +90,22 @@ class Offsets:
     def all(self) -> list[tuple[str, str, QueueOffsets]]:
         return [(group, topic, queues) for group, topics in self.table.items() for topic, queues in topics.items()]
 
+    def take_changes(self, max_queues: int | None = None) -> Iterator[Change]:
+        """Yield the offsets that the log lacks, the oldest of them for at most so many queues."""
+        keys = list(islice(self.unlogged, max_queues))
+        for key in keys:
+            del self.unlogged[key]
+        yield from self._changes(sorted(keys))
+
+    def snapshot(self) -> Iterator[Change]:
+        return self._changes(self.keys())
+
+    def _changes(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[Change]:
+        """Yield the present offsets of queues. They may be deleted meanwhile."""
+        rows = ((f"{topic}@{group}", queue_id, self.query(group, topic, queue_id)) for group, topic, queue_id in keys)
+        for piece in split_numbers(rows, self._change_log.max_record_bytes):
+            yield Change(offsets=piece)
+
     def keys(self) -> Iterator[tuple[str, str, int]]:
         """Yield the group, topic and queue of each offset. Offsets may change meanwhile."""
         for group in list(self.table):
@@ -116,7 +136,7 @@ class Offsets:
         topics = self.table.pop(group, None)
         if topics is None:
             return {}
-        self.on_delete(group)
+        self._change_log.note(Change(no_offsets=group))
         self.file.touch()
         return topics
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-import msgspec
-
+from sparrowmq.broker.change_log import Holder
 from sparrowmq.broker.part import Chore
 from sparrowmq.loop.clock import Clock
 
@@ -28,15 +27,6 @@ _HOLDERS_IN_RECORD: Final = 200  # holders in one record of the journal
 
 Queue: TypeAlias = tuple[str, str, int]  # the group, the topic and the queue's id
 Holders: TypeAlias = dict[Queue, str]  # client ids
-
-
-class Holder(msgspec.Struct, array_like=True):
-    """The holder of a queue in a record of the journal. Without a client id the queue is free."""
-
-    group: str
-    topic: str
-    queue_id: int
-    client_id: str = ""
 
 
 @dataclass(slots=True)

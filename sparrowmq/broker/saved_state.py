@@ -7,8 +7,8 @@ thread reads them, too. `ReservedSpace` keeps disk space for the files. Other st
 topics, which a start reads with `records_from`.
 
 Topics, groups, offsets, users and request modes are tables of one kind. A table takes its content from the log if it is
-`replayed`, else from its file, and raises BadStore if neither the file nor one of its copies can be read. It calls
-`on_put`, `on_delete` and their like at once with each change; `mark` returns the part of the journal that it has.
+`replayed`, else from its file, and raises BadStore if neither the file nor one of its copies can be read. It notes each
+change at once in its `ChangeLog`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
+from sparrowmq.broker.change_log import ChangeLog
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.core import snapshot
 from sparrowmq.core.safe_text import write_problem
@@ -29,7 +30,6 @@ from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json
 from sparrowmq.store.message_store import MessageStore
 
@@ -46,20 +46,11 @@ def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], 
     return snapshot.load(path, kind, decode=decode, report=log.warning)
 
 
-def unmarked() -> JournalMark | None:
-    """The mark of a table where no journal is kept."""
-    return None
-
-
-async def _not_logged(done_text: str) -> bool:
-    return False
-
-
 class SavedFile:
     """One JSON file in the store's `config` folder, which is dirty while the state in memory is newer.
 
-    `content` builds the value, which must not change afterwards; `encode` encodes it, in the thread. `logged` returns
-    whether the log has all changes as safely as promised; else only the file can have them.
+    `content` builds the value, which must not change afterwards; `encode` encodes it, in the thread. What its
+    `change_log` has as safely as promised, the file may lack.
     """
 
     def __init__(
@@ -68,12 +59,13 @@ class SavedFile:
         content: Callable[[], object],
         encode: Callable[[object], bytes] = json.dumps,
         is_secret: bool = False,
+        change_log: ChangeLog | None = None,
     ) -> None:
         self.path = path
         self._content = content
         self._encode = encode
         self._is_secret = is_secret
-        self.logged: Callable[[str], Awaitable[bool]] = _not_logged
+        self._change_log = change_log or ChangeLog()
         self.problem = ""
         self._change_count = 0
         # Invariant: saved <= changes. If they are equal, the file has the state of memory.
@@ -116,7 +108,7 @@ class SavedFile:
         in effect, and is saved as soon as possible.
         """
         problem = await self._try_to_save()
-        if await self.logged(done_text) or problem is None:
+        if await self._change_log.wait_until_safe(done_text) or problem is None:
             return
         reason = f"{self.path} could not be written ({write_problem(problem)})"
         remark = (

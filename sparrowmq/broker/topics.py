@@ -6,7 +6,7 @@
     all retries have failed    %DLQ%g
 
 Every change raises the version and calls `on_change`, which announces the change. By the version, name servers know
-that their topics are old. Before that, `on_put` or `on_delete` writes it to the log (broker/state).
+that their topics are old. Before that, the change log has it.
 Source: TopicConfigManager, Java 4.9.8.
 """
 
@@ -20,13 +20,14 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.headers import UNKNOWN_INCARNATION
 from sparrowmq.protocol.wire import json
 
@@ -48,14 +49,17 @@ class Topics:
     """
 
     def __init__(
-        self, path: Path, settings: BrokerSettings, clock: Clock, replayed: TopicConfigTable | None = None
+        self,
+        path: Path,
+        settings: BrokerSettings,
+        clock: Clock,
+        replayed: TopicConfigTable | None = None,
+        change_log: ChangeLog = UNLOGGED,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self.on_change: Callable[[], object] = lambda: None
-        self.on_put: Callable[[TopicConfig], object] = _ignore
-        self.on_delete: Callable[[str], object] = _ignore
-        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._change_log = change_log
         self.broker_name = settings.name
         self.permission = settings.permission
         saved = replayed or saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
@@ -73,7 +77,7 @@ class Topics:
         if not settings.auto_create_topic:
             self.table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
         self._last_deleted_incarnation = 0  # the largest incarnation of a deleted topic
-        self.file = SavedFile(path, self.content)
+        self.file = SavedFile(path, self.content, change_log=change_log)
 
     def apply_settings(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -99,7 +103,9 @@ class Topics:
 
     def content(self) -> TopicConfigTable:
         """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
-        return TopicConfigTable(self.version, dict(self.table), self.mark(), dict(self.incarnations) or None)
+        return TopicConfigTable(
+            self.version, dict(self.table), self._change_log.mark(), dict(self.incarnations) or None
+        )
 
     def forbidden(self, action: str) -> RemoteError:
         return RemoteError(
@@ -213,7 +219,7 @@ class Topics:
         if is_known:
             log.info("topic %s is deleted", name)
             self.version = self.version.after_change(self._clock.now_ms())
-        self.on_delete(name)
+        self._change_log.note(Change(no_topic=name, topics_version=self.version))
         if is_known:
             self._announce()
         return is_known
@@ -229,6 +235,15 @@ class Topics:
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self.table.values())
 
+    def snapshot(self) -> Iterator[Change]:
+        for topic_names in split_names(list(self.table), self._change_log.max_record_bytes):
+            yield self._change_of([topic for name in topic_names if (topic := self.get(name)) is not None])
+
+    def _change_of(self, topics: list[TopicConfig]) -> Change:
+        names_in_change = [topic.topic_name for topic in topics]
+        incarnations = {name: self.incarnations[name] for name in names_in_change if name in self.incarnations}
+        return Change(topics=topics, topics_version=self.version, incarnations=incarnations)
+
     def _ensure_inner(self, name: str, queues: int) -> TopicConfig:
         topic = self.table.get(name)
         return topic or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
@@ -236,7 +251,7 @@ class Topics:
     def _note_change(self, topic: TopicConfig | None = None) -> None:
         self.version = self.version.after_change(self._clock.now_ms())
         if topic is not None:
-            self.on_put(topic)
+            self._change_log.note(self._change_of([topic]))
         self._announce()
 
     def _announce(self) -> None:
@@ -267,7 +282,3 @@ def _system_topics(settings: BrokerSettings) -> Iterator[TopicConfig]:
 
 def _simple_topic(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
-
-
-def _ignore(_: object) -> None:
-    """Do nothing about a change, where no journal is kept."""

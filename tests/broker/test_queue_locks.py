@@ -1,6 +1,7 @@
 import pytest
 
-from sparrowmq.broker.queue_locks import LOCK_LIFE_S, TRUSTED_S, Holder, Holders, QueueLocks, take_holders
+from sparrowmq.broker.change_log import Holder
+from sparrowmq.broker.queue_locks import LOCK_LIFE_S, TRUSTED_S, Holders, QueueLocks, take_holders
 from sparrowmq.testing.clock import ManualClock
 
 QUEUES = [("g", "Orders", queue_id) for queue_id in range(4)]

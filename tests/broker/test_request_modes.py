@@ -86,11 +86,9 @@ async def test_a_slave_has_a_new_mode_at_once_and_keeps_what_a_master_of_a_forme
     settings, clock = settings_at(tmp_path), SystemClock()
     await led(settings, lambda state: state.topics.ensure_own("first"))
     with MessageStore.open(settings.store(1)) as store:
-        slave = BrokerState.load(store, settings, clock, trusts_files=False)
-        slave.follow(store, clock)
+        slave = BrokerState.of_slave(store, settings, clock)
         slave.modes.replace(None, {"T": {"h": MODE}})
-        master = BrokerState.load(store, settings, clock, trusts_files=True)
-        await master.lead(store, clock, Turn(), JournalRules())
+        master = await BrokerState.of_master(store, settings, clock, True, Turn(), JournalRules())
 
         assert master.journal is not None
 

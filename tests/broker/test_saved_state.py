@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from sparrowmq.broker.change_log import ChangeLog
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.errors import RemoteError
 
@@ -62,14 +63,16 @@ async def test_a_save_that_fails_is_tried_again_by_the_next(file):
     assert file.path.exists()
 
 
-async def test_a_change_that_the_log_has_is_safe_without_its_file(file):
-    async def logged(done: str) -> bool:
+class SafeLog(ChangeLog):
+    async def wait_until_safe(self, done_text: str) -> bool:
         return True
 
+
+async def test_a_change_that_the_log_has_is_safe_without_its_file(tmp_path):
+    file = SavedFile(tmp_path / "config" / "state.json", dict, change_log=SafeLog())
     file.path.parent.mkdir()
     file.path.with_name("state.json.tmp").symlink_to("/dev/full")
     file.touch()
-    file.logged = logged
     await file.confirm("the number is set")
     assert file.dirty and not file.path.exists()
 

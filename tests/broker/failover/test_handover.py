@@ -217,7 +217,7 @@ async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
     assert not list(members.settings(1).store_path.glob("set-aside/*"))
     now = members.member(2).broker
     assert now is not None and now.journal is not None
-    assert [now.journal._offsets.query(group, "orders", 0) for group in ("one", "two", "three")] == [1, 1, 1]
+    assert [now.journal._tables.offsets.query(group, "orders", 0) for group in ("one", "two", "three")] == [1, 1, 1]
 
 
 async def test_the_log_goes_on_if_the_lead_cannot_be_handed_over(

@@ -248,8 +248,7 @@ class MasterOfJava:
 async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path) -> None:
     settings = BrokerSettings(name="broker-a", store_path=tmp_path, commit_log_file_bytes=1 << 20, index=False)
     with MessageStore.open(settings.store(1)) as store:
-        state = BrokerState.load(store, settings, SystemClock(), trusts_files=False)
-        state.follow(store, SystemClock())
+        state = BrokerState.of_slave(store, settings, SystemClock())
         pool, delayed = cast(Any, MasterOfJava()), cast(Any, SimpleNamespace(leave_master=lambda: None))
         copying = mirror.Mirror(store, state, delayed, pool, SystemClock(), lambda: True)
         copying.set_master("master:10911")

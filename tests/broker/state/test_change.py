@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.journal_records import BEGIN, BEGIN_CODE, END, Change, Tables
+from sparrowmq.broker.change_log import BEGIN, END, Change
+from sparrowmq.broker.journal_records import BEGIN_CODE, Tables
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, TopicConfig
 

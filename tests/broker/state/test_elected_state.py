@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.broker.journal_records import Change
+from sparrowmq.broker.change_log import Change
 from sparrowmq.core import snapshot
 from sparrowmq.protocol.requests.admin_headers import (
     GetAllSubscriptionGroup,

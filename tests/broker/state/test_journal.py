@@ -14,6 +14,7 @@ import pytest
 from sparrowmq.broker import journal
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.change_log import ChangeLog
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -226,7 +227,7 @@ async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapsh
 
 async def test_a_large_state_comes_in_steps_after_a_full_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.3)
-    monkeypatch.setattr(journal, "_MAX_RECORD_BYTES", 512)
+    monkeypatch.setattr(ChangeLog, "max_record_bytes", 512)
     monkeypatch.setattr(journal, "_MIN_GROWTH_BYTES", 1000)
     async with live_broker(tmp_path / "live") as live:
         for number in range(100):
@@ -312,7 +313,7 @@ async def test_offsets_that_change_while_others_are_written_wait_for_the_next_ti
     async with live_broker(tmp_path) as live:
         log = live.broker.journal
         assert log is not None
-        offsets = log._offsets
+        offsets = log._tables.offsets
 
         def note(change):
             written.append(sorted(change.offsets or ()))
@@ -321,7 +322,7 @@ async def test_offsets_that_change_while_others_are_written_wait_for_the_next_ti
 
         for number in range(1_200):
             offsets.commit(f"early {number:04}", "made", 0, 1)
-        monkeypatch.setattr(log, "_note", note)
+        monkeypatch.setattr(log, "note", note)
         await log.write_changes()
         monkeypatch.undo()
     keys = [key for piece in written for key in piece]

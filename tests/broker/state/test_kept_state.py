@@ -29,10 +29,9 @@ class Master:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.store = MessageStore.open(settings.store(1))
-        self.state = BrokerState.load(self.store, settings, SystemClock(), True)
 
     async def lead(self) -> Master:
-        await self.state.lead(self.store, SystemClock(), Turn(), JournalRules())
+        self.state = await BrokerState.of_master(self.store, self.settings, SystemClock(), True, Turn(), JournalRules())
         assert self.state.journal is not None
         self.journal: Journal = self.state.journal
         return self
@@ -210,7 +209,7 @@ async def test_the_file_of_a_slave_that_is_ahead_of_its_log_does_not_count(
     master, before = await changed_once_more(settings, tmp_path)
     master.store.close()
     slave = Master(settings)
-    slave.state.follow(slave.store, SystemClock())
+    slave.state = BrokerState.of_slave(slave.store, settings, SystemClock())
     slave.state.topics.file.touch()
     await slave.save("topics")
     slave.store.close()

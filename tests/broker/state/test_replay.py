@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.journal_records import BEGIN, END, Change, read_changes, replay_journal
+from sparrowmq.broker.change_log import BEGIN, END, Change
+from sparrowmq.broker.journal_records import read_changes, replay_journal
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings

@@ -23,8 +23,7 @@ def settings_at(path):
 async def led(settings, change):
     """Lead a broker's state over its store, make changes, and end without saving a file."""
     with MessageStore.open(settings.store(1)) as store:
-        state = BrokerState.load(store, settings, SystemClock(), trusts_files=True)
-        await state.lead(store, SystemClock(), Turn(), JournalRules())
+        state = await BrokerState.of_master(store, settings, SystemClock(), True, Turn(), JournalRules())
         result = change(state)
         if hasattr(result, "__await__"):
             await result
@@ -80,10 +79,8 @@ async def test_a_follower_takes_users_and_says_so(tmp_path):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.topics.ensure_own("first"))
     with MessageStore.open(settings.store(1)) as store:
-        slave = BrokerState.load(store, settings, SystemClock(), trusts_files=False)
-        slave.follow(store, SystemClock())
-        master = BrokerState.load(store, settings, SystemClock(), trusts_files=True)
-        await master.lead(store, SystemClock(), Turn(), JournalRules())
+        slave = BrokerState.of_slave(store, settings, SystemClock())
+        master = await BrokerState.of_master(store, settings, SystemClock(), True, Turn(), JournalRules())
         seen = []
         slave.users.on_change = lambda: seen.append(dict(slave.users.table))
         master.users.put(ALICE)
