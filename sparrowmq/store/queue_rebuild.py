@@ -23,7 +23,7 @@ from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import Entries
@@ -38,7 +38,7 @@ Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 class QueueRebuild:
     def __init__(
         self,
-        commit_log: CommitLog,
+        commit_log: LogReader,
         delay_levels_ms: tuple[int, ...],
         deleted: Mapping[str, int],
         awaits_copy: bool = False,

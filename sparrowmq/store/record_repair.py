@@ -41,6 +41,7 @@ from sparrowmq.store.checkpoint import UNKNOWN_INDEX
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, ENTRY_SIZE, offset_name
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.log.scrub import Scrubber, check_records
 from sparrowmq.store.log.set_aside import set_aside, set_aside_ranges
 from sparrowmq.store.log.shipping import record_before
@@ -163,7 +164,7 @@ class _RecordRepair:
         self,
         settings: StoreSettings,
         vfs: Vfs,
-        commit_log: CommitLog,
+        commit_log: LogReader,
         rebuild_entry: Callable[[records.Outline], object] = lambda _: None,  # otherwise the next start does it
     ) -> None:
         self.result = RepairResult()
@@ -301,7 +302,7 @@ def _not_a_copy(damage: Damage) -> LogsDiffer:
     )
 
 
-def _sound_record_before(commit_log: CommitLog, offset: int) -> int | None:
+def _sound_record_before(commit_log: LogReader, offset: int) -> int | None:
     """The offset of the last sound record before an offset; None if there is none in the same file."""
     if offset <= commit_log.begin:
         return None
@@ -315,7 +316,7 @@ def _sound_record_before(commit_log: CommitLog, offset: int) -> int | None:
     return last
 
 
-def _damages(commit_log: CommitLog, first: int, flushed: int) -> Iterator[Damage]:
+def _damages(commit_log: LogReader, first: int, flushed: int) -> Iterator[Damage]:
     """The damaged parts of a log, from an offset to the end of the bytes that were on disk."""
     end = max(commit_log.last_used_byte(first), min(flushed, commit_log.row.end))
     offset = first
@@ -328,13 +329,13 @@ def _damages(commit_log: CommitLog, first: int, flushed: int) -> Iterator[Damage
             offset = following
 
 
-def find_fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
+def find_fenced(vfs: Vfs, settings: StoreSettings, commit_log: LogReader) -> Iterator[Damage]:
     for begin, end in set_aside_ranges(vfs, settings.layout, "damaged"):
         if commit_log.begin <= begin and _is_fence(commit_log, begin) and commit_log.sound_record(end) is not None:
             yield Damage(begin, end, end, was_fenced=True)
 
 
-def _is_fence(commit_log: CommitLog, offset: int) -> bool:
+def _is_fence(commit_log: LogReader, offset: int) -> bool:
     try:
         record, _ = commit_log.parse(offset)
     except CorruptRecord:

@@ -168,23 +168,17 @@ class Recovery:
         result, end = RecoveryResult(offset, [offset]), offset
         result.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
         while True:
-            end = self.log.pass_sound(end, result.passed)
+            end += self.log.count_sound(self.log.chunk(end), end, result.passed)
             if end > result.record_offsets[-1]:
                 result.record_offsets.append(end)
             positions = self.checkpoint.positions
             if self.is_clean and positions is not None and end > positions.flushed:
                 log.warning("another broker appended to the log at offset %d, after we closed it", positions.flushed)
                 self.is_clean = False
-            try:
-                record, following = self.log.parse(end)
-                problem = self.log.problem(record, end) if record is not None else None
-                if problem and not self._accept_from_java(end) and not self._seal_forwarded(end):
-                    raise CorruptRecord(self.log.row.path_at(end), end, f"a sound record, but {problem}")
-            except CorruptRecord as bad:
-                resume = self._handle_bad_record(bad, end, result)
-                if resume is None:
+            record, following, problem = self.log.examine(end)
+            if problem and not (record and (self._accept_from_java(end) or self._seal_forwarded(end))):
+                if self._ends_before(end, problem, result):
                     return replace(result, end=end)
-                end = resume
                 continue
             if record is not None:
                 _count_record(record, result.passed)
@@ -229,35 +223,35 @@ class Recovery:
         log.warning("the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset)
         return True
 
-    def _handle_bad_record(self, bad: CorruptRecord, offset: int, result: RecoveryResult) -> int | None:
-        """Decide about the first bad record. Returns the offset to continue at; None if the log ends before it. Raises:
+    def _ends_before(self, offset: int, problem: str, result: RecoveryResult) -> bool:
+        """Decide about the first bad record: whether the log ends before it. If not, the damage is fenced off. Raises:
         CorruptRecord, it is damaged, and the policy is to fail.
         """
         positions = self.checkpoint.positions
         if self.is_clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
-            return None
+            return True
         used_end = self.log.last_used_byte(offset)
         survivor = self.log.next_sound(offset, used_end)
         if not self._is_damage(offset, survivor, used_end):
             result.cut_bytes = used_end - offset
             self.set_aside(offset, used_end, "cut")
-            return None
+            return True
         if self.policy is CorruptPolicy.FAIL:
             raise CorruptRecord(
-                bad.file,
+                self.log.row.path_at(offset),
                 offset,
-                f"there should be {bad.expected}; these bytes had been on disk, so this is no torn tail. Restore the "
-                "file from a slave or a backup, or set corruptPolicy=quarantine to go on without these messages",
-            ) from bad
+                f"{problem}; these bytes had been on disk, so this is no torn tail. Restore the file from a slave or a "
+                "backup, or set corruptPolicy=quarantine to go on without these messages",
+            )
         end = survivor or max(used_end, min(self.synced, self.log.row.end))  # a lost tail may be zeros
         self.set_aside(offset, end, LOST if survivor is None else "damaged")
         self._lower_checkpoint(offset)
         if survivor is None:
             result.cut_bytes = end - offset
-            return None
+            return True
         self._fence(offset, survivor)
         result.fenced_bytes += survivor - offset
-        return offset
+        return False
 
     def _is_damage(self, offset: int, survivor: int | None, used_end: int) -> bool:
         """Whether a crash alone cannot explain the bad record at `offset`. `survivor` is the next sound record."""

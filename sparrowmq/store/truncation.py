@@ -32,7 +32,7 @@ from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, StoreError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.log import flush
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import SavedEnds
 from sparrowmq.store.recovery import Recovery
@@ -58,7 +58,7 @@ def check_queue_files(
     """
     if at is None:
         return
-    commit_log = CommitLog(vfs, settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+    commit_log = LogReader.open(settings, vfs)
     try:
         is_longer = commit_log.last_used_byte(at) > at
     finally:
@@ -125,7 +125,7 @@ def truncate(recovery: Recovery, at: int) -> None:
     log.warning("the log is cut at offset %d, which it has in common with its master's", at)
 
 
-def _has_messages(commit_log: CommitLog, begin: int, end: int) -> bool:
+def _has_messages(commit_log: LogReader, begin: int, end: int) -> bool:
     """Whether a part of the log may have more than topics, groups and offsets. A master writes offsets every second."""
     try:
         return any(record.decode(record_view).topic != STATE_TOPIC for record_view in commit_log.walk(begin, end))

@@ -11,8 +11,8 @@ import pytest
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.record import decode
-from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher, _SyncOrder
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Cleaning, Retention
@@ -193,13 +193,14 @@ def believe_entries(self: ConsumeQueue, queue_offset: int) -> None:
     self.end.value = self.next_offset = queue_offset
 
 
-def java_rule(self: CommitLog, record: memoryview, offset: int) -> str | None:
+def java_rule(self: LogReader, offset: int) -> tuple[memoryview | None, int, str | None]:
     """What Java checks: the body's CRC, and that the sizes add up."""
     try:
-        found = decode(record)
+        record, following = self.parse(offset)
+        is_in_place = record is None or decode(record).physical_offset == offset
     except SparrowError as error:
-        return str(error)
-    return None if found.physical_offset == offset else "not its place"
+        return None, offset, str(error)
+    return record, following, None if is_in_place else "not its place"
 
 
 def too_young(self: Retention, now_ms: int, used: float, asked: Cleaning = Cleaning.NOTHING) -> int:
@@ -226,7 +227,7 @@ def believe_pages(self: Recovery, scan_from: int, end: int) -> None:
 LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
     "the tail is not zeroed": (Recovery, "cut", leave_tail),
     "entries that a crash left are believed": (ConsumeQueue, "truncate", believe_entries),
-    "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
+    "a record without its CRC passes for one of Java": (LogReader, "examine", java_rule),
     "files go before queues are on disk": (Retention, "count_expired", too_young),
     "what a failed sync left is believed": (Recovery, "_write_again", believe_pages),
     "the thread syncs the newest file of a burst only": (Flusher, "kick", newest_file),

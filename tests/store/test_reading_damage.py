@@ -11,7 +11,7 @@ from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
 from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.store.log import commit_log
+from sparrowmq.store.log import log_reader
 from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues import queue_reading as reading
@@ -138,7 +138,7 @@ def test_a_search_does_not_find_a_damaged_record(stores: Stores):
 def test_what_was_written_since_the_start_is_served_as_it_is(store: MessageStore, monkeypatch):
     """The page cache has it, and a look at each record would cost a tenth of a pull."""
     monkeypatch.setattr(reading, "is_sound", None)
-    monkeypatch.setattr(commit_log, "is_sound", None)
+    monkeypatch.setattr(log_reader, "is_sound", None)
     fill(store, 5)
     assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2, 3, 4]
 

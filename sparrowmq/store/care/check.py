@@ -32,7 +32,7 @@ from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.index import Index, IndexFile
 from sparrowmq.store.index_keys import key_hash, keys_of
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.log.scrub import STEP_BYTES, check_records
 from sparrowmq.store.queue_builder import tags_code
 from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
@@ -73,9 +73,9 @@ def verify(
         index.close()
 
 
-def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTable]:
+def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[LogReader, QueueTable]:
     layout = settings.layout
-    log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
+    log = LogReader.open(settings, vfs)
     files = OpenFiles(vfs, _OPEN_FILES, Unsynced())
     queues = QueueTable(files, layout, settings.consume_queue_file_entries)
     queues.load(0, writable=False)
@@ -137,7 +137,7 @@ class _QueueRow:
 
 class _Check:
     def __init__(
-        self, settings: StoreSettings, log: CommitLog, queues: QueueTable, index: Index | None, watch: Watch | None
+        self, settings: StoreSettings, log: LogReader, queues: QueueTable, index: Index | None, watch: Watch | None
     ) -> None:
         self._settings = settings
         self._watch = watch or (lambda *_: None)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -30,27 +30,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
-from sparrowmq.errors import BadStore, RemoteProtocolError
+from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.kernel.index_layout import SLOT_BYTES
-from sparrowmq.kernel.record_layout import (
-    BODY_SIZE_BY_HOSTS,
-    BODY_SIZE_FIELD,
-    HOST_BITS_AT,
-    INT,
-    LONGEST_HEAD,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    MAX_PROPERTIES_BYTES,
-    MAX_TOPIC_BYTES,
-    MIN_SIZE_BYTES,
-    PROPERTIES_SIZE_FIELD,
-    TOPIC_SIZE_FIELD_V1,
-    TOPIC_SIZE_FIELD_V2,
-)
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
+from sparrowmq.protocol.messages.record import decode, store_timestamp_ms
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.wire import json
 from sparrowmq.store import checkpoint, index
@@ -67,7 +52,8 @@ from sparrowmq.store.layout import (
     parse_offset_name,
 )
 from sparrowmq.store.log import flush
-from sparrowmq.store.log.damage import record_places
+from sparrowmq.store.log.log_file import FileQueue, LogFile
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.entries import GAP_SIZE, Entry, count_by_bisection
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Vfs
@@ -79,9 +65,6 @@ Description: TypeAlias = tuple[str, Iterator[Line]]
 
 _WINDOW_BYTES: Final = 1 << 18
 _MAX_TEXT_CHARACTERS: Final = 200
-# The size of all fields after the body: with an empty topic and no properties, and at most.
-_MIN_BYTES_AFTER_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
-_MAX_BYTES_AFTER_BODY: Final = TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
 # The names that recovery gives to pieces of the log in set-aside.
 PIECE_NAME: Final = re.compile(rf"[0-9]{{{NAME_DIGITS}}}-[0-9]{{{NAME_DIGITS}}}\.[a-z]+")
 _MAX_TOPICS_SHOWN: Final = 10
@@ -155,7 +138,12 @@ def _describe_log(vfs: Vfs, layout: Layout) -> Iterator[str]:
             if any(file.read(0, 8)):
                 last = begin
     with closing(StoreFile(vfs, _file_path(layout.commit_log, last))) as file:
-        end, stored_ms = LogFile(file).find_end()
+        log = _log_in(file)
+        end, stored_ms = log.begin, 0
+        with suppress(CorruptRecord):
+            while True:
+                record, end = log.parse(end)
+                stored_ms = store_timestamp_ms(record) if record is not None else stored_ms
     stored_text = f", the last message stored {format_time(stored_ms)}" if stored_ms else ""
     yield f"log: {counted(len(begins), 'file')}, offsets {begins[0]} to {end}{stored_text}"
 
@@ -260,15 +248,15 @@ class StoreFile:
         self.vfs = vfs
         self.path = path
         *self.folders, self.name = path.split("/")
-        self._file = vfs.open(path, writable=False)
-        self.size = self._file.size
+        self.file = vfs.open(path, writable=False)
+        self.size = self.file.size
         self._window, self._window_at = b"", 0
 
     def read(self, position: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the file's end."""
         at = position - self._window_at
         if not 0 <= at <= len(self._window) - size:
-            self._window = self.vfs.read(self._file, position, max(size, _WINDOW_BYTES))
+            self._window = self.vfs.read(self.file, position, max(size, _WINDOW_BYTES))
             self._window_at, at = position, 0
         return self._window[at : at + size]
 
@@ -281,7 +269,7 @@ class StoreFile:
         return 0
 
     def close(self) -> None:
-        self.vfs.close(self._file)
+        self.vfs.close(self.file)
 
 
 def format_time(ms: int) -> str:
@@ -308,9 +296,9 @@ def describe_file(file: StoreFile, start: int | None) -> Description:
     if name in ("abort", "lock"):
         return f"{name}, {file.size} bytes", _marker_lines(file)
     if PIECE_NAME.fullmatch(name):
-        return LogFile(file).describe(start)
+        return _describe_log_file(file, start)
     if parse_offset_name(name) is not None:
-        return _describe_queue(file, start) if _is_queue(file) else LogFile(file).describe(start)
+        return _describe_queue(file, start) if _is_queue(file) else _describe_log_file(file, start)
     if index.is_index_name(name):
         return _describe_index_file(file, start)
     if name.removesuffix(".bak").removesuffix(".tmp").endswith(".json") or file.read(0, 1) == b"{":
@@ -334,141 +322,76 @@ def _first_shown(file: StoreFile, start: int | None, begin: int, end: int) -> in
     return begin if start is None else start
 
 
-class Part(NamedTuple):
-    """A record, blank or damage at a position of the log. `size` is 0 if it is unknown."""
-
-    size: int
-    problem: str | None = None
-    message: StoredMessage | None = None  # None for a blank, and for bytes without the shape of a record
-
-
 class Stretch(NamedTuple):
-    """The bytes of the log from offset `begin` to `end`: a part, or the unused rest of the file."""
+    """A record, a blank or damage: the bytes of the log from offset `begin` to `end`."""
 
     begin: int
     end: int
-    part: Part
-    is_unused: bool = False
+    record: memoryview | None  # None for a blank, and for bytes without the shape of a record
+    problem: str | None
 
 
-class LogFile:
-    """A file of the log, or a piece of it from set-aside."""
-
-    def __init__(self, file: StoreFile) -> None:
-        self.file = file
-        self.begin = int(file.name[:NAME_DIGITS])
-        self.end = self.begin + file.size
-        self._is_piece = len(file.name) > NAME_DIGITS
-        layout = Layout.of("/".join(file.folders[:-1]))
-        positions = checkpoint.load(file.vfs, layout.checkpoint).positions
-        self._crc_from = positions.crc_from if positions else NO_CRC
-
-    def describe(self, start: int | None) -> Description:
-        begin = _first_shown(self.file, start, self.begin, self.end)
-        return f"commit log, offsets {self.begin} to {self.end}", self._lines(begin, start is not None)
-
-    def find_end(self) -> tuple[int, int]:
-        """The end of the last record or blank, and when that record was stored. Records are not checked."""
-        position, stored_ms = 0, 0
-        while position < self.file.size:
-            size, problem = self._checked_size(position)
-            if problem:
-                break
-            head = self.file.read(position, LONGEST_HEAD)
-            if BLANK.unpack_from(head)[1] != MAGIC_BLANK:
-                stored_ms = store_timestamp_ms(head)
-            position += size
-        return self.begin + position, stored_ms
-
-    def iterate_stretches(self, offset: int) -> Iterator[Stretch]:
-        """Yield each record, each blank and each damage from an offset on, and the unused rest of the file."""
-        used_end: int | None = None
-        while offset < self.end:
-            part = self._part_at(offset - self.begin)
-            end = offset + part.size
-            if part.problem:
-                used_end = self.begin + self.file.find_used_end() if used_end is None else used_end
-                if offset >= used_end:
-                    yield Stretch(offset, self.end, part, is_unused=True)
-                    return
-                end = self._next_sound(offset, part) or used_end
-            yield Stretch(offset, end, part)
-            offset = end
-
-    def _lines(self, offset: int, is_chosen: bool) -> Iterator[Line]:
-        records = damaged = 0
-        for at, end, part, is_unused in self.iterate_stretches(offset):
-            if is_unused:
-                yield at, f"unused up to {end}"
-            elif not part.problem:
-                records += part.message is not None
-                yield (
-                    at,
-                    f"{_message_text(part.message)}, sound"
-                    if part.message
-                    else f"blank, {part.size} bytes: the log continues in the next file",
-                )
-            elif is_chosen and at == offset:
-                yield at, f"no sound record begins here: {part.problem}; up to {end} there is none"
-            else:
-                damaged += 1
-                message_text = f" ({_message_text(part.message)})" if part.message else ""
-                yield at, f"DAMAGED up to {end}: {part.problem}{message_text}"
-        yield (
-            None,
-            counted(records, "sound record") + (f", damage in {counted(damaged, 'place')}" if damaged else ""),
-        )
-
-    def _part_at(self, position: int) -> Part:
-        size, problem = self._checked_size(position)
-        if problem:
-            return Part(0, problem)
-        record = self.file.read(position, size)
-        if BLANK.unpack_from(record)[1] == MAGIC_BLANK:
-            return Part(size)
-        offset = self.begin + position
-        problem = check(record, offset, offset >= self._crc_from)
-        try:
-            return Part(size, problem, decode(record, check_crc=False))
-        except RemoteProtocolError:
-            return Part(0, problem)
-
-    def _checked_size(self, position: int) -> tuple[int, str | None]:
-        """Return the size of the record or blank at a position, or the problem of its head. It must match the body's
-        size, so that a damaged size alone never causes a large read.
-        """
-        remaining_bytes, head = self.file.size - position, self.file.read(position, LONGEST_HEAD)
-        size, magic = BLANK.unpack_from(head) if remaining_bytes >= BLANK_SIZE else (0, 0)
-        if magic == MAGIC_BLANK and (
-            size == remaining_bytes or (self._is_piece and BLANK_SIZE <= size < remaining_bytes)
-        ):
-            return size, None
-        if magic not in (MAGIC_V1, MAGIC_V2):
-            return 0, f"magic {magic & 0xFFFFFFFF:#010x} and size {size} are none of a record"
-        if size < MIN_SIZE_BYTES:
-            return 0, f"its size says {size} bytes, which are too few"
-        if size > remaining_bytes:
-            return 0, f"its size says {size} bytes, the file ends after {remaining_bytes}"
-        size_at = BODY_SIZE_BY_HOSTS[head[HOST_BITS_AT] >> 4 & 3]
-        body_size = INT.unpack_from(head, size_at)[0]
-        bytes_after_body = size - body_size - size_at - BODY_SIZE_FIELD
-        if body_size < 0 or not _MIN_BYTES_AFTER_BODY <= bytes_after_body <= _MAX_BYTES_AFTER_BODY:
-            return 0, f"its size says {size} bytes, its body {body_size}"
-        return size, None
-
-    def _next_sound(self, offset: int, damaged: Part) -> int | None:
-        """The next offset after damage at which a sound record or blank begins."""
-        following = offset + damaged.size - self.begin
-        if damaged.size and following < self.file.size and not self._part_at(following).problem:
-            return self.begin + following
-        first = offset + 1 - self.begin
-        for position in record_places(self.file.read, self.begin, first, self.file.size):
-            if not self._part_at(position).problem:
-                return self.begin + position
-        return None
+def _log_in(file: StoreFile) -> LogReader:
+    """Return a file of the log, or a piece of it from set-aside, as a log."""
+    part = LogFile(file.vfs, file.file, int(file.name[:NAME_DIGITS]), is_piece=len(file.name) > NAME_DIGITS)
+    log = LogReader(FileQueue(file.vfs, "/".join(file.folders), file.size, [part]))
+    positions = checkpoint.load(file.vfs, Layout.of("/".join(file.folders[:-1])).checkpoint).positions
+    if positions is not None:
+        log.crc_from = positions.crc_from
+    return log
 
 
-def _message_text(message: StoredMessage) -> str:
+def _stretches(log: LogReader, offset: int) -> Iterator[Stretch]:
+    """Yield each record, each blank and each damage from an offset on; the rest of the file is unused."""
+    used_end = log.last_used_byte(offset)
+    while offset < used_end:
+        record, end, problem = log.examine(offset)
+        if problem is not None:
+            is_before_blank = record is not None and _is_blank(log, end)
+            end = end if is_before_blank else log.next_sound(offset, used_end) or used_end
+        yield Stretch(offset, end, record, problem)
+        offset = end
+
+
+def _is_blank(log: LogReader, offset: int) -> bool:
+    try:
+        return log.parse(offset)[0] is None
+    except CorruptRecord:
+        return False
+
+
+def _describe_log_file(file: StoreFile, start: int | None) -> Description:
+    log = _log_in(file)
+    begin = _first_shown(file, start, log.begin, log.row.end)
+    return f"commit log, offsets {log.begin} to {log.row.end}", _log_lines(log, begin, start is not None)
+
+
+def _log_lines(log: LogReader, offset: int, is_chosen: bool) -> Iterator[Line]:
+    records = damaged = 0
+    end = offset
+    for at, end, record, problem in _stretches(log, offset):
+        if problem is None and record is None:
+            yield at, f"blank, {end - at} bytes: the log continues in the next file"
+        elif problem is None:
+            records += 1
+            yield at, f"{_message_text(record)}, sound"
+        elif is_chosen and at == offset:
+            yield at, f"no sound record begins here: {problem}; up to {end} there is none"
+        else:
+            damaged += 1
+            message_text = _message_text(record)
+            yield at, f"DAMAGED up to {end}: {problem}" + (f" ({message_text})" if message_text else "")
+    if end < log.row.end:
+        yield end, f"unused up to {log.row.end}"
+    yield None, counted(records, "sound record") + (f", damage in {counted(damaged, 'place')}" if damaged else "")
+
+
+def _message_text(record: memoryview | None) -> str:
+    """Describe a record, sound or not; "" if that is not possible."""
+    try:
+        message = decode(record or b"", check_crc=False)
+    except RemoteProtocolError:
+        return ""
     words = [
         f"{one_line(message.topic)}/{message.queue_id} #{message.queue_offset}",
         f"{message.store_size} bytes with a body of {len(message.body)}",
@@ -646,9 +569,8 @@ def check_piece_name(path: Path) -> None:
 def read_piece(path: Path) -> Iterator[PieceRecord]:
     """Yield the messages of a piece in the order of the log, and each damage. Raises: OSError, it cannot be read."""
     with closing(StoreFile(Disk(), os.path.abspath(path))) as file:
-        piece = LogFile(file)
-        for begin, end, part, is_unused in piece.iterate_stretches(piece.begin):
-            if part.problem and not is_unused:
-                yield PieceRecord(begin, end - begin, None)
-            elif part.message is not None and not part.problem:
-                yield PieceRecord(begin, end - begin, part.message)
+        piece = _log_in(file)
+        for begin, end, record, problem in _stretches(piece, piece.begin):
+            if record is not None or problem is not None:
+                message = decode(record, check_crc=False) if record is not None and problem is None else None
+                yield PieceRecord(begin, end - begin, message)

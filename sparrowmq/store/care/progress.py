@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import parse_offset_name
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Vfs, closing
 
@@ -23,7 +23,7 @@ class ReadDisk(Disk):
     """Reports the position of reads in the log of one store. A repair reads the whole log more than once."""
 
     def __init__(self, settings: StoreSettings, watch: Watch) -> None:
-        log = CommitLog(Disk(), settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+        log = LogReader.open(settings, Disk())
         self._begin, self._end = log.begin, log.last_used_byte(log.begin)
         log.close()
         self._folder = os.path.normpath(settings.layout.commit_log)

@@ -31,7 +31,7 @@ from sparrowmq.store.care.manifest import Manifest, config_problems, decode_any_
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.layout import Layout, parse_offset_name
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.log.set_aside import LOST, set_aside_ranges
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import StoreLock, Vfs
@@ -154,7 +154,7 @@ class _Restore:
         if self._manifest is None:
             return
         settings, manifest = self._settings, self._manifest
-        log = CommitLog(self._vfs, settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+        log = LogReader.open(settings, self._vfs)
         begin, end = log.begin, log.last_used_byte(log.begin)
         log.close()
         if begin > manifest.begin:

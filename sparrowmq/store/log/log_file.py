@@ -22,7 +22,7 @@ from typing import Final, Self
 
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.kernel.records import Buffer
-from sparrowmq.store.layout import missing_file, offset_name, row_of_files
+from sparrowmq.store.layout import BLANK_SIZE, missing_file, offset_name, row_of_files
 from sparrowmq.store.vfs import File, Vfs, closing, lost_while_open
 
 log = logging.getLogger(__name__)
@@ -36,14 +36,16 @@ _TURNS_TO_CHECK_ALL: Final = 10
 class LogFile:
     """A file that contains `[begin, end)` of a row of files."""
 
-    __slots__ = ("_vfs", "begin", "end", "file", "path", "unreadable")
+    __slots__ = ("_vfs", "begin", "end", "file", "path", "record_end", "unreadable")
 
-    def __init__(self, vfs: Vfs, file: File, begin: int) -> None:
+    def __init__(self, vfs: Vfs, file: File, begin: int, is_piece: bool = False) -> None:
         self._vfs = vfs
         self.file = file
         self.path = file.path
         self.begin = begin
         self.end = begin + file.size
+        # Records end there or before, so that a file of the log has room for a blank. A piece in set-aside need not.
+        self.record_end = self.end if is_piece else self.end - BLANK_SIZE
         self.unreadable: set[int] = set()  # the positions of pages that the disk could not read
 
     @classmethod
@@ -52,10 +54,10 @@ class LogFile:
         return cls(vfs, vfs.create(path, size, allocate=True), begin)
 
     @classmethod
-    def open(cls, vfs: Vfs, path: str, begin: int, writable: bool) -> Self:
+    def open(cls, vfs: Vfs, path: str, begin: int, writable: bool, *, is_piece: bool = False) -> Self:
         file = vfs.open(path, writable)
         try:
-            return cls(vfs, file, begin)
+            return cls(vfs, file, begin, is_piece)
         except BaseException:
             vfs.close(file)
             raise
@@ -159,21 +161,25 @@ class FileQueue:
     leaves a hole in the row. A hole is damage, and is reported as damage.
     """
 
-    def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
-        """Open the existing files. Raises: BadStore, a file is missing, or has the wrong size. A short last file has
-        never held a record, because its full size is on disk before its first record; it is removed.
-        """
+    def __init__(self, vfs: Vfs, folder: str, file_size: int, files: list[LogFile]) -> None:
         self._vfs = vfs
         self.folder = folder
         self.file_size = file_size
-        self.files: list[LogFile] = []
+        self.files = files
         self._check_turn = 0
         # Whether a deleted file's name may still be on the disk. This process, or one that was killed, may have deleted
         # it.
         self._is_unsynced = True
+
+    @classmethod
+    def open(cls, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> Self:
+        """Open the existing files. Raises: BadStore, a file is missing, or has the wrong size. A short last file has
+        never held a record, because its full size is on disk before its first record; it is removed.
+        """
+        files: list[LogFile] = []
         begins, stray = row_of_files(folder, vfs.list_folder(folder), file_size)
         for begin in begins:
-            path = self._path(begin)
+            path = os.path.join(folder, offset_name(begin))
             size = vfs.size(path)
             if size != file_size:
                 if begin == begins[-1] and not stray and size < file_size and is_unused(vfs, path):
@@ -183,9 +189,10 @@ class FileQueue:
                 raise BadStore(
                     f"{path} has {size} bytes, not {file_size}; give the settings it was made with (-c FILE)"
                 )
-            self.files.append(LogFile.open(vfs, path, begin, writable))
+            files.append(LogFile.open(vfs, path, begin, writable))
         if stray:
             raise missing_file(folder, begins[-1] + file_size, "restore it from a slave or a backup")
+        return cls(vfs, folder, file_size, files)
 
     @property
     def begin(self) -> int:

@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.errors import CorruptRecord
 from sparrowmq.kernel.crc import crc32
 from sparrowmq.kernel.record_layout import LONGEST_HEAD, PREFIX, PROPERTY_CRC_SIZE
 from sparrowmq.kernel.records import Passed, property_crc
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store.layout import BLANK_SIZE
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +27,14 @@ STEP_BYTES: Final = 256 << 10  # the event loop has other work
 ROUND_S: Final = 30.0
 
 
-def check_records(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
+def check_records(commit_log: LogReader, begin: int) -> tuple[int, str | None]:
     """Return the end of the sound records that begin at `begin`. It checks at least one, and up to 256 KiB. The second
     value describes the damage of the first record, and the first value is `begin` then.
     """
     return at_once(check_records_in_steps(commit_log, begin))
 
 
-def check_records_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int, str | None]]:
+def check_records_in_steps(commit_log: LogReader, begin: int) -> Steps[tuple[int, str | None]]:
     """As `check_records`; a record larger than 256 KiB takes several steps."""
     chunk = commit_log.chunk(begin, STEP_BYTES)
     following = begin + commit_log.count_sound(chunk, begin, Passed())
@@ -44,15 +43,11 @@ def check_records_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int
     if following > begin:
         return following, None
     # A blank, a large record of Java, or damage.
-    try:
-        record, following = commit_log.parse(begin)
-        problem = commit_log.problem(record, begin) if record is not None else None
-    except CorruptRecord as bad:
-        following, problem = begin, f"there should be {bad.expected}"
+    _, following, problem = commit_log.examine(begin)
     return (following, None) if problem is None else (begin, problem)
 
 
-def _end_of_large(commit_log: CommitLog, begin: int) -> Steps[int]:
+def _end_of_large(commit_log: LogReader, begin: int) -> Steps[int]:
     """Return the end of a record that is larger than a step and whose property CRC fits; `begin` if it is none."""
     file, head = commit_log.row.find(begin), commit_log.chunk(begin, LONGEST_HEAD)
     size, _ = PREFIX.unpack_from(head) if len(head) == LONGEST_HEAD else (0, 0)
@@ -72,7 +67,7 @@ def _end_of_large(commit_log: CommitLog, begin: int) -> Steps[int]:
 class Scrubber:
     """Reads through a log and checks it."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: LogReader) -> None:
         self.position = commit_log.begin  # the offset that this round has reached
         self.rounds = 0  # the number of completed rounds
         self.checked_bytes = 0  # the number of bytes checked since the start

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.store.layout import Layout, parse_offset_name
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
@@ -42,7 +42,7 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
-def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, reason: str) -> None:
+def set_aside(vfs: Vfs, layout: Layout, commit_log: LogReader, begin: int, end: int, reason: str) -> None:
     """Copy `[begin, end)` of the log to the folder. A copy that exists was saved before a crash. Raises: DiskFull."""
     if begin >= end:
         return

@@ -14,7 +14,7 @@ from typing import Final
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.loop.slices import Steps
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, check_records_in_steps
 
 _SEARCH_BACK_BYTES: Final = (
@@ -80,7 +80,7 @@ class Shipping:
         return at
 
 
-def record_before(commit_log: CommitLog, offset: int) -> Steps[int]:
+def record_before(commit_log: LogReader, offset: int) -> Steps[int]:
     """Return the begin of a record at `offset`, or not too far before it."""
     file = commit_log.row.find(offset)
     begin = file.begin if file is not None else commit_log.begin
@@ -95,7 +95,7 @@ def record_before(commit_log: CommitLog, offset: int) -> Steps[int]:
     return begin  # each file begins with a record
 
 
-def _next_sound(commit_log: CommitLog, after_offset: int, last: int) -> Steps[int | None]:
+def _next_sound(commit_log: LogReader, after_offset: int, last: int) -> Steps[int | None]:
     """Return the begin of the first sound record after `after_offset` and at most at `last`."""
     for place in commit_log.places(after_offset, last + 1):
         if place > last:  # it searches a little further than `last`

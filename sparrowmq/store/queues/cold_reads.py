@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import Entries
 
@@ -21,7 +21,7 @@ NEAR: Final = 1024  # messages before the queue's end: the system has seldom dro
 _BATCH: Final = 32  # messages of a usual pull
 
 
-def cold_read(log: CommitLog, queue: ConsumeQueue, offset: int, size: int) -> Callable[[], None] | None:
+def cold_read(log: LogReader, queue: ConsumeQueue, offset: int, size: int) -> Callable[[], None] | None:
     """The function that caches the next messages of a queue, for a thread; None if they are cached already. `size`:
     bytes that the reader wants.
     """
@@ -36,11 +36,11 @@ def cold_read(log: CommitLog, queue: ConsumeQueue, offset: int, size: int) -> Ca
     return partial(_cache, log, places, size)
 
 
-def _is_cached(log: CommitLog, entries: Entries, index: int) -> bool:
+def _is_cached(log: LogReader, entries: Entries, index: int) -> bool:
     return not entries.is_gap(index) and log.is_cached(entries.offset(index))
 
 
-def _cache(log: CommitLog, places: list[tuple[int, int]], size: int) -> None:
+def _cache(log: LogReader, places: list[tuple[int, int]], size: int) -> None:
     for offset, record_size in places:
         log.cache(offset, record_size)
         size -= record_size

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.kernel.pulls import CHOSEN, LACKS_ENTRIES, Pull, PullAnswers, PullLane
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 _KEPT_ENTRIES: Final = 256  # read at once, 20 bytes each: enough for eight usual pulls
@@ -34,7 +34,7 @@ class QueueLane(PullLane):
 class PlainReader:
     """Answers plain pulls from one log."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._keepers: list[PullLane] = []

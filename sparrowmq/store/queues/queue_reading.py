@@ -24,7 +24,7 @@ from sparrowmq.protocol.messages.record import (
     store_timestamp_ms,
 )
 from sparrowmq.protocol.selector import ALL, Predicate, Selector
-from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import GAP_SIZE, Entries
 
@@ -87,7 +87,7 @@ class Read:
 
 
 def read(
-    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_count: int, max_bytes: int, selector: Selector
+    log: LogReader, queue: ConsumeQueue | None, offset: int, max_count: int, max_bytes: int, selector: Selector
 ) -> Read:
     """Read up to `max_count` messages from queue offset `offset` on. The first may be larger than `max_bytes`."""
     if queue is None:
@@ -117,7 +117,7 @@ def read(
     return _read_selected(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
-def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
+def _count_sound(log: LogReader, entries: Entries, content: bytes) -> int:
     """Return how many records are sound before a damaged one. Records from `verified_from` on need no check."""
     first = entries.begin
     verified_from = log.verified_from
@@ -135,7 +135,7 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
 
 
 def _count_wanted_sound(
-    log: CommitLog, entries: Entries, indexes: list[int], ranges: list[list[int]], views: list[memoryview]
+    log: LogReader, entries: Entries, indexes: list[int], ranges: list[list[int]], views: list[memoryview]
 ) -> int:
     """Return how many of the chosen entries have sound records before a damaged one. Neighbours share a range and its
     view.
@@ -165,7 +165,7 @@ def _count_wanted_sound(
     return len(indexes)
 
 
-def _count_sound_or_gone(log: CommitLog, entries: Entries, indexes: list[int]) -> int:
+def _count_sound_or_gone(log: LogReader, entries: Entries, indexes: list[int]) -> int:
     for number, index in enumerate(indexes):
         begin, size = entries.offset(index), entries.size(index)
         raw = log.copy(begin, size)
@@ -174,7 +174,7 @@ def _count_sound_or_gone(log: CommitLog, entries: Entries, indexes: list[int]) -
     return len(indexes)
 
 
-def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
+def _at_damage(log: LogReader, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
     """Advance to the entry of the damaged record; if it is the first, report the damage. Raises: CorruptRecord."""
     if index:
         bounds = queue.min_offset, queue.end.value
@@ -197,7 +197,7 @@ def _cut_views(view: memoryview, entries: Entries) -> list[memoryview]:
     return views
 
 
-def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
+def offset_by_time(log: LogReader, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
     """Return the first queue offset stored at or after a time; the queue's end if all are older. With `upper`, return
     the last one stored at or before that time; the queue's beginning if all are younger.
     """
@@ -215,7 +215,7 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper
     return max(low - 1, queue.min_offset) if upper else low
 
 
-def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
+def store_time(log: LogReader, queue: ConsumeQueue, queue_offset: int) -> int | None:
     """Return when a message was stored, in ms; None if it does not exist or is damaged."""
     entry = queue.entry(queue_offset)
     raw = log.copy(entry.offset, entry.size) if entry else None
@@ -224,7 +224,7 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     return store_timestamp_ms(memoryview(raw)) or None  # zero where the disk cannot be read
 
 
-def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryview | None:
+def record_at(log: LogReader, offset: int, size: int | None = None) -> memoryview | None:
     """Return the record at `offset`, unchecked, in bytes that begin with it; None if there is none."""
     if not log.begin <= offset < log.end:
         return None
@@ -237,7 +237,7 @@ def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryvie
     return record if physical_offset(record) == offset else None
 
 
-def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | None:
+def parked_at(log: LogReader, offset: int, size: int | None) -> memoryview | None:
     """Do `MessageStore.parked_at`. The record is checked even if it was before. Raises: CorruptRecord."""
     if offset < log.begin:
         return None
@@ -273,7 +273,7 @@ class _Window:
         "work",
     )
 
-    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: int) -> None:
+    def __init__(self, log: LogReader, entries: Entries, selector: Selector, predicate: Predicate, size: int) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
@@ -399,7 +399,7 @@ def _add_range(ranges: list[list[int]], begin: int, end: int) -> None:
 
 
 def _read_selected(
-    log: CommitLog,
+    log: LogReader,
     queue: ConsumeQueue,
     offset: int,
     max_count: int,
@@ -460,7 +460,7 @@ def _read_selected(
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 
 
-def _read_views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
+def _read_views(log: LogReader, ranges: list[list[int]]) -> list[memoryview]:
     """Read parts of the log, in its order. Parts near each other are read at once, with the bytes between."""
     views: list[memoryview] = []
     first = 0

@@ -18,7 +18,7 @@ def folder(tmp_path):
 
 
 def opened(folder, size=4096, vfs=DISK, writable=True):
-    return FileQueue(vfs, folder, size, writable)
+    return FileQueue.open(vfs, folder, size, writable)
 
 
 def make(folder, *begins, vfs=DISK):
@@ -186,6 +186,6 @@ def test_a_file_that_does_not_follow_is_not_taken(folder):
 
 def test_a_short_file_that_goes_at_the_start_is_gone_on_disk_before_the_next_one_goes():
     vfs = RecordVfs(DiskState({"/", "/log"}, {f"/log/{0:020d}": bytes(64), f"/log/{64:020d}": b""}))
-    row = FileQueue(vfs, "/log", 64)
+    row = FileQueue.open(vfs, "/log", 64)
     row.drop_last()
     assert [effect[0] for effect in vfs.effects] == ["unlink", "sync_folder", "unlink", "sync_folder"]

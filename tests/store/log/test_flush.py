@@ -399,5 +399,8 @@ def test_a_loop_that_ended_first_is_told_in_the_log_alone(tmp_path, disk, caplog
 def test_only_the_first_failure_counts(tmp_path, disk):
     log, flusher = flusher_of(tmp_path, disk)
     first = flusher.fail(broken())
-    assert flusher.fail(OSError("later")) is first is log.refusal is flusher.flushed.error
+    assert flusher.fail(OSError("later")) is first is flusher.flushed.error
+    with pytest.raises(StoreFailed) as refused:
+        log.make_room(1)
+    assert refused.value is first
     log.close()
