@@ -19,7 +19,7 @@ from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.broker_state import BrokerState
-from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.clients import Clients, ReplyWaiters
 from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.delayed.timer import TimedDelivery, timer_redirect
 from sparrowmq.broker.groups import Groups
@@ -129,6 +129,7 @@ class Broker:
     ) -> None:
         self.settings = settings
         self.term = term
+        self._accepts_writes = term.accepts_writes if term is not None else lambda: True
         self._registration: Registration | None = None
         self._has_space_again = False
         self.journal: Journal | None = None  # of a master
@@ -310,13 +311,11 @@ class Broker:
         if self.settings.is_slave or (access.guard is not None and accounts is None):
             return
         sends, transactions, quotas, audit = self._sends, self._transactions, self._quotas, dispatcher.audit
-        accepts_writes = self.term.accepts_writes if self.term is not None else None
 
         def rules() -> object | None:
             if quotas.is_on or (audit is not None and not audit.codes.isdisjoint((SEND_CODE, END_CODE))):
                 return None
-            may_write = accepts_writes is None or accepts_writes()
-            return (sends.lane_rules, access.rights()) if may_write else None
+            return (sends.lane_rules, access.rights()) if self._accepts_writes() else None
 
         def rules_of_pulls() -> object | None:
             is_watched = quotas.is_on or (audit is not None and PULL_CODE in audit.codes)
@@ -392,8 +391,12 @@ class Broker:
         status = Status(settings, figures, clock, times, lambda: self._status() | repeated_sends.status_lines())
         young_bytes = memory_bytes(settings)
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
-        shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
-        sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends)
+        quotas, accepts_writes = self._quotas, self._accepts_writes
+        shared = SharedParts(
+            store, writer, topics, groups, offsets, clients, consumption, clock, quotas, accepts_writes
+        )
+        reply_waiters = ReplyWaiters(clock)
+        sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends, reply_waiters.note)
         pulls = PullHandler(shared, pull_rules(settings), filters)
         self._sends, self._pulls, self._transactions = sends, pulls, transactions
         retries = RetryHandler(shared, pops, settings.longest_pause_ms)
@@ -406,16 +409,16 @@ class Broker:
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions, clock),)),
-            *batch_parts(shared, settings, figures, self.term),
+            *batch_parts(shared, settings, figures),
             assignment_part(shared, state.modes, settings.namesrv, pool),
-            pop_parts(shared, state.journal, pops, filters, settings, self._quotas),
+            pop_parts(shared, state.journal, pops, filters, settings),
             clients.part(),
             status.part(),
             consumption.part(),
             self._metrics_part(measured, state.pops),
-            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), retries)),
+            Part((sends, pulls, ReplyHandler(sends, clients, reply_waiters, replies, clock), retries)),
             Part((RecallHandler(shared, is_over, settings.recalls),)),
-            Part((TopicHandler(shared, announced, self._quotas),)),
+            Part((TopicHandler(shared, announced),)),
             Part((ClientHandler(shared, announced, filters, self._offers(repeated_sends)),)),
             lock_part(shared, state),
             Part((OffsetHandler(shared, delayed.progress, young_bytes, state.answer_commit_soon),)),
@@ -449,7 +452,7 @@ class Broker:
         handlers = (
             GroupHandler(shared, pops),
             ProgressHandler(shared, self.address, pops.table),
-            QueryHandler(shared, self._quotas),
+            QueryHandler(shared),
             CleaningHandler(shared),
             InspectHandler(self._live_settings, status, traffic, lambda: self._role.status()),
             LeadershipHandler(self.term, figures),
@@ -484,11 +487,8 @@ class Broker:
         self._role.high_watermark.on_change = lambda: pulls.apply_rules(
             self._current_pull_rules(self._live_settings.current)
         )
-        if self.term is not None and self.term.in_sync is not None:
-            sends.accepts_writes = self.term.accepts_writes
         pulls.held_pulls.declare_figures(figures)
-        sends.quotas = quotas = self._quotas
-        pulls.limit(quotas)
+        quotas = self._quotas
         self._live_settings.subscribe(lambda now: quotas.apply_rules(now.quotas))
         figures.counters(
             "sparrowmq_quota_refused_total",

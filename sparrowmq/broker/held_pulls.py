@@ -127,11 +127,12 @@ class HeldPulls:
         self,
         clock: Clock,
         serve: Callable[[HeldPull, bool], Reply | PendingReply | None],
+        quotas: Quotas,
         limits: HeldLimits | None = None,
     ) -> None:
         self.count = 0
         self.refused = 0
-        self.quotas: Quotas | None = None
+        self._quotas = quotas
         self._serve = serve
         self._limits = limits or HeldLimits()
         self._lines: dict[Watermark, _HeldLine] = {}
@@ -159,8 +160,8 @@ class HeldPulls:
         of_peer = self._by_peer.get(peer)
         if self.count >= self._limits.total or (of_peer and len(of_peer) >= self._limits.per_peer):
             self._refuse(len(of_peer or ()))
-        if self.quotas is not None and self.quotas.is_on:
-            pull.usages = self.quotas.hold(peer, pull.header.topic)
+        if self._quotas.is_on:
+            pull.usages = self._quotas.hold(peer, pull.header.topic)
         if of_peer is None:
             of_peer = self._by_peer[peer] = {}
             peer.on_end(self._on_connection_end)

@@ -18,6 +18,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.remoting.handler import Reply
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
@@ -71,7 +72,7 @@ def held_pulls(
         held.next_offset = max(held.next_offset, found.next_offset)
         return None
 
-    return HeldPulls(clock, serve, limits)
+    return HeldPulls(clock, serve, Quotas(clock), limits)
 
 
 def hold(

@@ -16,7 +16,7 @@ or if it has forgotten a source, the mirror looks for the last copy in the queue
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -44,7 +44,7 @@ from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer, owner_of
 
 if TYPE_CHECKING:
-    from sparrowmq.broker.failover.term import Term
+    pass
 
 _MAX_NAME_CHARACTERS: Final = 255
 _TEMPLATE_QUEUES: Final = 4
@@ -60,25 +60,21 @@ _MAX_SOURCE_CHARACTERS: Final = 512
 _ENVELOPE_BYTES: Final = 64 << 10
 
 
-def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None) -> tuple[Part, ...]:
+def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures) -> tuple[Part, ...]:
     path, max_body_bytes = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     store, writer, topics = shared.store, shared.writer, shared.topics
     staging = Staging(store, writer, topics, path, shared.clock, figures, is_slave=settings.is_slave)
-    accepts_writes = term.accepts_writes if term is not None else lambda: True
-    staged = StagingHandler(shared, staging, max_body_bytes, accepts_writes)
-    return staging.part(), Part((staged, CopyHandler(shared, max_body_bytes, accepts_writes)))
+    handlers = StagingHandler(shared, staging, max_body_bytes), CopyHandler(shared, max_body_bytes)
+    return staging.part(), Part(handlers)
 
 
 class StagingHandler(Handler):
     """Store the parts of batches, and commit them, but not while the lead is handed over (`accepts_writes`)."""
 
-    def __init__(
-        self, shared: SharedParts, staging: Staging, max_body_bytes: int, accepts_writes: Callable[[], bool]
-    ) -> None:
+    def __init__(self, shared: SharedParts, staging: Staging, max_body_bytes: int) -> None:
         super().__init__(shared)
         self._staging = staging
         self._max_body_bytes = max_body_bytes
-        self._accepts_writes = accepts_writes
         self._work_queue = WorkQueue()  # of parts, which are checked in slices
 
     @handles(StageBatch)
@@ -180,10 +176,9 @@ class _CopyPath(NamedTuple):
 class CopyHandler(Handler):
     """Store copies, but not while the lead is handed over (`accepts_writes`)."""
 
-    def __init__(self, shared: SharedParts, max_body_bytes: int, accepts_writes: Callable[[], bool]) -> None:
+    def __init__(self, shared: SharedParts, max_body_bytes: int) -> None:
         super().__init__(shared)
         self._max_body_bytes = max_body_bytes
-        self._accepts_writes = accepts_writes
         self._work_queue = WorkQueue()  # of batches, which are stored in slices
         self._copies_end: dict[_CopyPath, int] = {}  # the source that waited longest is first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparrowmq.broker.clients import Clients
@@ -16,6 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.remoting.handler import LargeAnswers
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -29,6 +31,8 @@ class SharedParts:
     clients: Clients
     consumption: Consumption
     clock: Clock
+    quotas: Quotas
+    accepts_writes: Callable[[], bool]  # no while the lead is handed over
 
 
 class Handler:
@@ -41,6 +45,8 @@ class Handler:
         self._clients = shared.clients
         self._consumption = shared.consumption
         self._clock = shared.clock
+        self._quotas = shared.quotas
+        self._accepts_writes = shared.accepts_writes
         self._large = LargeAnswers()
 
     def _record_at(self, offset: int) -> memoryview:

@@ -64,7 +64,7 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Quotas, Usage
+from sparrowmq.remoting.quotas import Usage
 from sparrowmq.store.message_store import MessageStore
 
 _MAX_HOLD_MS: Final = 60_000
@@ -93,7 +93,7 @@ class PopHandler(Handler):
         self._wakeups = wakeups
         self._filters = filters
         self._first_queues: Counter[tuple[str, str]] = Counter()
-        self.held_pops = HeldPulls(shared.clock, self._serve_held, limits)
+        self.held_pops = HeldPulls(shared.clock, self._serve_held, shared.quotas, limits)
 
     @handles(PopMessage)
     def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:
@@ -264,8 +264,8 @@ class PopHandler(Handler):
         topic, group = header.topic, header.consumer_group
         for queue in result.queues:
             self._consumption.count_received(group, topic, len(queue.offsets), queue.queue_id, result.size)
-        if self.held_pops.quotas is not None and self.held_pops.quotas.is_on:
-            self.held_pops.quotas.count_pulled(peer, topic, result.size, usages)
+        if self._quotas.is_on:
+            self._quotas.count_pulled(peer, topic, result.size, usages)
         if not result.count:
             self._consumption.count_received(group, topic, 0)
         counts = isinstance(header, PopMessage) and header.wants_counts
@@ -359,14 +359,12 @@ def pop_parts(
     pops: PopState,
     filters: Filters,
     settings: BrokerSettings,
-    quotas: Quotas,
 ) -> Part:
     wakeups = PopWakeups(shared.store)
     pops.on_ready = wakeups.wake
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     popper = Popper(shared.store, pops, settings.name, settings.message_group_read_ahead)
     pops_handler = PopHandler(shared, popper, wakeups, filters, limits, journal)
-    pops_handler.held_pops.quotas = quotas
     ack_handler = PopAckHandler(pops, journal, shared.clock, settings.name)
 
     async def close() -> None:

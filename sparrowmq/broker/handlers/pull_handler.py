@@ -33,7 +33,7 @@ from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Quotas, Usage
+from sparrowmq.remoting.quotas import Usage
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.plain_reading import QueueLane
 from sparrowmq.store.queues.queue_reading import MAX_SCANNED_ENTRIES, Read, Status
@@ -89,13 +89,10 @@ class PullHandler:
         self._consumption: Consumption = shared.consumption
         self._rules = rules
         self._last_read_s = 0.0  # the time of the last read
-        self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
+        self._quotas = shared.quotas
+        self.held_pulls = HeldPulls(shared.clock, self._serve_held, shared.quotas, rules.held_limits)
         shared.store.queues.on_removed = lambda queue: self.held_pulls.void(queue.end)
-        self.quotas: Quotas | None = None
         self._plain_reader = shared.store.plain_reader()
-
-    def limit(self, quotas: Quotas) -> None:
-        self.quotas = self.held_pulls.quotas = quotas
 
     def apply_rules(self, rules: PullRules) -> None:
         self._rules = rules
@@ -235,8 +232,8 @@ class PullHandler:
         return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
     def _answer(self, read: Read, header: PullMessage, peer: Peer, usages: list[Usage] | None = None) -> Reply:
-        if self.quotas is not None and self.quotas.is_on:
-            self.quotas.count_pulled(peer, header.topic, read.size, usages)
+        if self._quotas.is_on:
+            self._quotas.count_pulled(peer, header.topic, read.size, usages)
         self._consumption.count_received(
             header.consumer_group, header.topic, read.count, header.queue_id, read.size, self._last_read_s
         )

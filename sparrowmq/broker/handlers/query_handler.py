@@ -19,7 +19,6 @@ from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
 from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 # The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.
@@ -29,9 +28,8 @@ MAX_ENTRIES: Final = 16_384
 
 
 class QueryHandler(Handler):
-    def __init__(self, shared: SharedParts, quotas: Quotas | None = None) -> None:
+    def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
-        self._quotas = quotas
 
     @handles(QueryMessage)
     def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -58,7 +56,7 @@ class QueryHandler(Handler):
         return Reply(body=[record])
 
     def _count(self, peer: Peer, topic: str, size: int) -> None:
-        if self._quotas is not None and self._quotas.is_on:
+        if self._quotas.is_on:
             self._quotas.count_pulled(peer, topic, size)
 
     @handles(QueryConsumeQueue)

@@ -51,16 +51,17 @@ class ReplyRules:
 
 
 class ReplyHandler:
-    def __init__(self, sends: SendHandler, clients: Clients, rules: ReplyRules, clock: Clock) -> None:
+    def __init__(
+        self, sends: SendHandler, clients: Clients, waiters: ReplyWaiters, rules: ReplyRules, clock: Clock
+    ) -> None:
         self._sends = sends
         self._clients = clients
         self._rules = rules
         self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
-        self._waiters = ReplyWaiters(clock)
+        self._waiters = waiters
         self._lines = LogLimit(clock)
         self._started = clock.monotonic()
-        sends.on_request_message = self._waiters.note
 
     @handles(SendReply, SendReplyV2)
     async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Reply:

@@ -39,7 +39,6 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.peer import Peer, owner_of
-from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL
 
@@ -60,11 +59,17 @@ class SendRules:
 class SendHandler:
     """Store the messages of producers.
 
-    `quotas` limit the topics that sends create. `accepts_writes` says no while the lead is handed over.
     `on_request_message` gets the topic, properties and sender of each stored message that asks for a reply.
     """
 
-    def __init__(self, shared_parts: SharedParts, rules: SendRules, figures: Figures, repeats: RepeatedSends) -> None:
+    def __init__(
+        self,
+        shared_parts: SharedParts,
+        rules: SendRules,
+        figures: Figures,
+        repeats: RepeatedSends,
+        on_request_message: Callable[[str, Properties, Peer], None],
+    ) -> None:
         self._store: MessageStore = shared_parts.store
         self._writer: Writer = shared_parts.writer
         self._topics: Topics = shared_parts.topics
@@ -76,10 +81,10 @@ class SendHandler:
         self._batch_queue = WorkQueue()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open_topics: set[str] = set()
-        self.on_request_message: Callable[[str, Properties, Peer], None] = _ignore_request_message
-        self.quotas: Quotas | None = None
+        self._on_request_message = on_request_message
+        self._quotas = shared_parts.quotas
         self.lanes: Lanes | None = None  # of plain messages
-        self.accepts_writes: Callable[[], bool] = lambda: True
+        self._accepts_writes = shared_parts.accepts_writes
 
     def apply_rules(self, rules: SendRules) -> None:
         self._rules = rules
@@ -132,7 +137,7 @@ class SendHandler:
             self._repeats.note(entry, topic_name, placed.offset)
         self.received_counter.value += 1
         if properties.has(_ASKS_FOR_REPLY):
-            self.on_request_message(name, properties, peer)
+            self._on_request_message(name, properties, peer)
         msg_id = offset_id(self._rules.store_host, placed.offset)
         reply = SendMessageReply(msg_id, queue_id, placed.queue_offset)
         if self.lanes is not None and isinstance(header, SendMessageV2):
@@ -239,7 +244,7 @@ class SendHandler:
             raise in_progress()
         incarnation = self._topics.incarnation(common_entry.topic)
         steps = self._while_topic_exists(send(common_entry, body, places, is_repeated), common_entry.topic, incarnation)
-        return self._batch_queue.work(batches.while_leading(self._store, self.accepts_writes, steps), send_key)
+        return self._batch_queue.work(batches.while_leading(self._store, self._accepts_writes, steps), send_key)
 
     def _while_topic_exists(
         self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int
@@ -337,8 +342,7 @@ class SendHandler:
             raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         topic = self._topics.get(name)
         if topic is None:
-            if self.quotas is not None:
-                self.quotas.create_topic(peer)
+            self._quotas.create_topic(peer)
             topic = self._topics.ensure_for_send(
                 name, header.default_topic, header.default_topic_queue_nums, peer.address
             )
@@ -373,7 +377,3 @@ def _batch_entries(common_entry: Entry, body: bytes, places: bytes) -> list[Entr
             ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction; send them one by one"
         )
     return entries
-
-
-def _ignore_request_message(topic: str, properties: Properties, peer: Peer) -> None:
-    """Do nothing about a request where no handler takes answers."""

@@ -35,7 +35,6 @@ from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +45,9 @@ FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicHandler(Handler):
-    def __init__(
-        self, shared: SharedParts, announced: Callable[[], Awaitable[None]], quotas: Quotas | None = None
-    ) -> None:
+    def __init__(self, shared: SharedParts, announced: Callable[[], Awaitable[None]]) -> None:
         super().__init__(shared)
         self._announced = announced
-        self._quotas = quotas
 
     @handles(UpdateAndCreateTopic)
     async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
@@ -70,7 +66,7 @@ class TopicHandler(Handler):
     async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
         configs = TopicConfigList.of_request(body).topic_config_list
         check_list_length(len(configs), "topics")
-        if self._quotas is not None and self._quotas.is_on:
+        if self._quotas.is_on:
             for _ in configs:
                 self._quotas.create_topic(peer)
         await self._set_topics([self._checked_topic(topic, topic.attributes) for topic in configs], peer)

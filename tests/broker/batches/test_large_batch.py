@@ -178,7 +178,7 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
         dispatch: Any = live.broker._server.dispatch
         sends = dispatch._routes[RequestCode.SEND_MESSAGE_V2][1].__self__
         is_handed_over = asyncio.Event()
-        sends.accepts_writes = lambda: not is_handed_over.is_set()
+        sends._accepts_writes = lambda: not is_handed_over.is_set()
         request = send_request(batch=True)
         sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
         while not live.broker.store.appender.count_added()[0]:

@@ -50,6 +50,7 @@ from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
@@ -132,6 +133,8 @@ class Desk:
             clients=self.clients,
             consumption=self.consumption,
             clock=clock,
+            quotas=Quotas(clock),
+            accepts_writes=lambda: True,
         )
 
     async def announced(self) -> None:
