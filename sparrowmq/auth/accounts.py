@@ -16,7 +16,7 @@ Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrowmq.auth.addresses import Addresses
@@ -40,9 +40,10 @@ GROUP_PERMS: Final = "groupPerms"
 BROKER: Final = "broker"
 BROKER_NAMES: Final = "brokerNames"
 CERTIFICATE: Final = "certificate"
-TEXT_KEYS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
-LIST_KEYS: Final = (TOPIC_PERMS, GROUP_PERMS)
-KEYS: Final = (*TEXT_KEYS, *LIST_KEYS, BROKER, BROKER_NAMES, CERTIFICATE)
+_USUAL_KEYS: Final = {"Topic:*": TOPIC_PERM, "Group:*": GROUP_PERM}
+_LIST_KEYS: Final = (TOPIC_PERMS, GROUP_PERMS)
+_OTHER_KEYS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, BROKER, BROKER_NAMES, CERTIFICATE)
+KEYS: Final = frozenset({*_USUAL_KEYS.values(), *_LIST_KEYS, *_OTHER_KEYS})
 PERMS: Final = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 
 
@@ -85,11 +86,8 @@ def policies_of(fields: Mapping[str, Any]) -> list[Policy]:
 
 def usual_rules(fields: Mapping[str, Any]) -> list[PolicyRule]:
     """Return the rules of topics and groups that are not listed. What no rule allows is denied, except traces."""
-    perms = [(resource, PERMS.get(text_of(fields, key), 0)) for resource, key in _USUAL_KEYS]
+    perms = [(resource, PERMS.get(text_of(fields, key), 0)) for resource, key in _USUAL_KEYS.items()]
     return [_rule(resource, perm) for resource, perm in perms if perm]
-
-
-_USUAL_KEYS: Final = (("Topic:*", TOPIC_PERM), ("Group:*", GROUP_PERM))
 
 
 def _rule(resource: str, perm: int) -> PolicyRule:
@@ -129,8 +127,8 @@ def parse_flag(fields: Mapping[str, Any], key: str) -> bool:
 
 def unknown_words(fields: Mapping[str, Any]) -> list[str]:
     """Permissions that are none of the five words. They count as DENY."""
-    words = [text_of(fields, TOPIC_PERM), text_of(fields, GROUP_PERM)]
-    words += [line.rpartition("=")[2].strip() for key in LIST_KEYS for line in list_of(fields, key)]
+    words = [text_of(fields, key) for key in _USUAL_KEYS.values()]
+    words += [line.rpartition("=")[2].strip() for key in _LIST_KEYS for line in list_of(fields, key)]
     return [word for word in words if word and word not in PERMS]
 
 
@@ -142,9 +140,9 @@ def text_of(fields: Mapping[str, Any], key: str) -> str:
     return value.strip()
 
 
-def list_of(fields: Mapping[str, Any], key: str) -> Sequence[str]:
+def list_of(fields: Mapping[str, Any], key: str) -> list[str]:
     """A value that is a list of texts, empty if it is absent. Raises: ConfigError."""
     value = fields.get(key) or []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{key} must be a list of texts, a line with '- ' for each")
-    return value
+    return list(map(str, value))

@@ -12,14 +12,13 @@ from typing import Final
 
 _EVERY_ADDRESS: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 _COMMA_OUTSIDE_BRACES: Final = re.compile(r",(?![^{]*\})")
-_V4_PARTS: Final = 4
-_V4_HIGHEST: Final = 255
-_V6_PARTS: Final = 8
-_V6_HIGHEST: Final = 0xFFFF
 MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
 PORT_BYTES: Final = 4  # behind the address in a peer's host
 _Range = tuple[int, int]  # the lowest and the highest value
-_EVERY_RANGE: Final = (((0, _V4_HIGHEST),) * _V4_PARTS, ((0, _V6_HIGHEST),) * _V6_PARTS)
+# The separator, the number of parts, their base and the highest one.
+_V4: Final = (".", 4, 10, 255)
+_V6: Final = (":", 8, 16, 0xFFFF)
+_EVERY_RANGE: Final = [((0, highest),) * count for _, count, _, highest in (_V4, _V6)]
 
 
 class Addresses:
@@ -53,11 +52,10 @@ class Addresses:
 
 
 def _address_parts(packed: bytes) -> list[int]:
-    if len(packed) == 4:
-        return list(packed)
-    if packed.startswith(MAPPED_PREFIX):
-        return list(packed[len(MAPPED_PREFIX) :])
-    return [int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2)]
+    address = packed.removeprefix(MAPPED_PREFIX)
+    if len(address) == 4:
+        return list(address)
+    return [int.from_bytes(address[at : at + 2]) for at in range(0, len(address), 2)]
 
 
 def _alternatives(pattern: str) -> Iterator[tuple[_Range, ...]]:
@@ -83,37 +81,25 @@ def _expand_set(address: str) -> list[str]:
 
 
 def _ranges(address: str) -> tuple[_Range, ...]:
-    if ":" not in address:
-        parts = address.split(".")
-        if len(parts) != _V4_PARTS:
-            raise ValueError(address)
-        return tuple(_range(part, 10, _V4_HIGHEST) for part in parts)
-    if not set(address) & set("*-"):
+    separator, count, base, highest = _V6 if ":" in address else _V4
+    if separator == ":" and not set(address) & set("*-"):
         address = ipaddress.IPv6Address(address).exploded
-    return tuple(_range(part, 16, _V6_HIGHEST) for part in _expand_colons(address))
-
-
-def _expand_colons(address: str) -> list[str]:
     head, gap, tail = address.partition("::")
-    before, after = [part.split(":") if part else [] for part in (head, tail)]
-    missing = _V6_PARTS - len(before) - len(after)
+    before, after = [part.split(separator) if part else [] for part in (head, tail)]
+    missing = count - len(before) - len(after)
     if (missing < 1) if gap else missing:
         raise ValueError(address)
-    return [*before, *["0"] * missing, *after]
+    return tuple(_range(part, base, highest) for part in [*before, *["0"] * missing, *after])
 
 
 def _range(text: str, base: int, highest: int) -> _Range:
     if text.strip() == "*":
         return 0, highest
     low, dash, high = text.partition("-")
-    first = _number(low, base)
-    last = _number(high, base) if dash else first
+    bounds = [low, high] if dash else [low, low]
+    if not all(each.strip().isalnum() and each.isascii() for each in bounds):
+        raise ValueError(text)
+    first, last = [int(each, base) for each in bounds]
     if not first <= last <= highest:
         raise ValueError(text)
     return first, last
-
-
-def _number(text: str, base: int) -> int:
-    if not text.strip().isalnum() or not text.isascii():
-        raise ValueError(text)
-    return int(text, base)

@@ -197,11 +197,8 @@ def _request_name(code: int) -> str:
 
 def _object_fields(header: Request[Any], command: Command) -> dict[str, str]:
     """The fields of a request that say what it is about. Values are texts without control characters."""
-    fields = {}
-    for name in header.__struct_fields__:
-        value = getattr(header, name)
-        if name not in _OMITTED_FIELDS and value is not None and value != "":
-            fields[name] = shown(value, _MAX_TEXT_CHARACTERS)
+    values = {name: getattr(header, name) for name in header.__struct_fields__ if name not in _OMITTED_FIELDS}
+    fields = {name: shown(value, _MAX_TEXT_CHARACTERS) for name, value in values.items() if value not in (None, "")}
     if command.code in _SETTINGS_CODES:
         try:
             settings = " ".join(of_request(command.body))

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sparrowmq.auth.account_files import Document, load_account_files
-from sparrowmq.auth.accounts import SECRET_KEY, parse_account, policies_of, text_of
+from sparrowmq.auth.accounts import SECRET_KEY, policies_of, text_of
 from sparrowmq.auth.users import complete_user, merge_policies
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import ENABLED, NORMAL, SUPER, Policy, UserEntry
 from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, UserSettings, named_secret
+
+if TYPE_CHECKING:
+    from sparrowmq.auth.document import Document
 
 
 def first_users(
@@ -26,14 +29,15 @@ def first_users(
             name, password = named_secret(text, key)
             yield complete_user(UserEntry(name, password, SUPER, ENABLED)), []
     if settings.migrates_accounts:
+        from sparrowmq.auth.account_files import load_account_files  # others need no YAML
+
         yield from users_from_accounts(load_account_files(home, acl_file).current.documents.values())
 
 
 def users_from_accounts(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Policy]]]:
-    """Yield the accounts of 4.x as users with policies. Raises: ConfigError, an account is invalid."""
+    """Yield the accounts of 4.x as users with policies. Raises: ConfigError, a user is invalid."""
     for document in documents:
-        for fields in document.accounts:
-            account = parse_account(fields)
+        for fields, account in zip(document.accounts, document.users, strict=True):
             user_type = SUPER if account.is_admin else NORMAL
             user = UserEntry(account.access_key, text_of(fields, SECRET_KEY), user_type, ENABLED)
             yield complete_user(user), merge_policies([], policies_of(fields))

@@ -104,6 +104,10 @@ def denial_of(resource: str) -> AccessDenied:
     return AccessDenied(f"No default permission for {kind}:{resource.removeprefix(RETRY)}")
 
 
+def _sub(*names: str) -> Iterator[Need]:
+    return ((name, SUB) for name in names)
+
+
 def _needs_of_reply(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A reply goes to the client that asked. ReplyHandler accepts only the topic of answers, also in a namespace."""
     if "%" in header.topic:
@@ -117,66 +121,53 @@ def _needs_of_queue(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Nee
 
 def _needs_of_heartbeat(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for consumer in Heartbeat.of_request(body).consumer_data_set:
-        yield retry_topic(consumer.group_name), SUB
-        for subscription in consumer.subscription_data_set:
-            yield subscription.topic, SUB
+        yield from _sub(retry_topic(consumer.group_name), *(each.topic for each in consumer.subscription_data_set))
 
 
 def _needs_of_unregister(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The C++ client names an empty group when it has none."""
-    if header.consumer_group:
-        yield retry_topic(header.consumer_group), SUB
+    return _sub(retry_topic(header.consumer_group)) if header.consumer_group else iter(())
 
 
 def _needs_of_locks(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     locks = LockQueues.of_request(body)
-    yield retry_topic(locks.consumer_group), SUB
-    for topic in {queue.topic for queue in locks.mq_set}:
-        yield topic, SUB
+    return _sub(retry_topic(locks.consumer_group), *{queue.topic for queue in locks.mq_set})
 
 
 def _needs_of_filter(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     filter_check = ClientConfigCheck.of_request(body)
-    yield retry_topic(filter_check.group), SUB
-    if filter_check.subscription_data is not None:
-        yield filter_check.subscription_data.topic, SUB
+    subscription = filter_check.subscription_data
+    return _sub(retry_topic(filter_check.group), *([subscription.topic] if subscription is not None else []))
 
 
 def _needs_of_record(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A read by offset needs the topic of the message, even if the header names another topic."""
     topic = topic_at(header.offset)
-    if topic is not None:
-        yield topic, SUB
+    return _sub(topic) if topic is not None else iter(())
 
 
 def _needs_of_send_back(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The group will read the message at the offset, so its topic counts too."""
     yield retry_topic(header.group), SUB
-    topic = topic_at(header.offset)
-    if topic is not None:
-        yield topic, SUB
+    yield from _needs_of_record(header, body, topic_at)
 
 
 def _needs_of_handle(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A message of a retry topic of Apache's broker belongs to the topic that the name of the retry topic has."""
-    group, topic = header.consumer_group, header.topic
-    own_retry_topic = retry_topic(group)
-    if topic.startswith((f"{own_retry_topic}_", f"{own_retry_topic}+")):
-        topic = topic[len(own_retry_topic) + 1 :]
-    yield topic, SUB
-    yield own_retry_topic, SUB
+    group_topic, topic = retry_topic(header.consumer_group), header.topic
+    if topic.startswith((f"{group_topic}_", f"{group_topic}+")):
+        topic = topic[len(group_topic) + 1 :]
+    return _sub(topic, group_topic)
 
 
 def _needs_of_acks(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for ack in BatchAcks.of_request(body).acks:
-        yield ack.topic, SUB
-        yield retry_topic(ack.consumer_group), SUB
+        yield from _sub(ack.topic, retry_topic(ack.consumer_group))
 
 
 def _needs_of_assignment(header: Any, body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     query = AssignmentQuery.of_request(body)
-    yield query.topic, SUB
-    yield retry_topic(query.consumer_group), SUB
+    return _sub(query.topic, retry_topic(query.consumer_group))
 
 
 NEEDS_ELSEWHERE: Final[dict[int, Callable[[Any, bytes, TopicAt], Iterator[Need]]]] = {

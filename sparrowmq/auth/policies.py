@@ -135,9 +135,9 @@ class Rules:
         for entries in self._policies:
             fitting = [entry for entry in entries if entry.fits(action, resource, source)]
             if fitting:
-                closest = max(entry.pattern.closeness for entry in fitting)
-                decisions = {entry.decision for entry in fitting if entry.pattern.closeness == closest}
-                return Decision.DENY if Decision.DENY in decisions else Decision.ALLOW
+                return max(
+                    fitting, key=lambda entry: (entry.pattern.closeness, entry.decision is Decision.DENY)
+                ).decision
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -65,9 +66,8 @@ class RotatedFile:
     def _rotate(self) -> None:
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.stat().st_size < MAX_FILE_BYTES:
-            return
-        for number in range(OLDER_FILES, 0, -1):
-            older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
-            if older.exists():
-                older.replace(path.with_name(f"{path.name}.{number}"))
+        if path.exists() and path.stat().st_size >= MAX_FILE_BYTES:
+            names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, OLDER_FILES + 1))]
+            for younger, older in reversed(list(pairwise(names))):
+                if younger.exists():
+                    younger.replace(older)

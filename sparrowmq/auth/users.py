@@ -206,11 +206,9 @@ def remove_policies(policies: Iterable[Policy], kind: str | None, resource: str 
     pattern = str(parse_pattern(resource)) if resource else None
     remaining = []
     for policy in policies:
-        if only_kind is not None and parse_policy_kind(policy.policy_type) is not only_kind:
-            remaining.append(policy)
-        elif pattern is not None:
-            rules = [rule for rule in policy.entries if rule.resource != pattern]
-            remaining += [Policy(policy.policy_type, rules)] if rules else []
+        is_other_kind = only_kind is not None and parse_policy_kind(policy.policy_type) is not only_kind
+        rules = [rule for rule in policy.entries if is_other_kind or pattern not in (None, rule.resource)]
+        remaining += [Policy(policy.policy_type, rules)] if rules else []
     return remaining
 
 

@@ -21,6 +21,7 @@ import errno
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from zlib import crc32
@@ -31,6 +32,7 @@ from sparrowmq.errors import BadStore
 
 T = TypeVar("T")
 SPARE: Final = "spare"
+OWNER_ONLY: Final = 0o600
 _BLOCK_BYTES: Final = 8192  # beyond the content: a file takes whole blocks
 _CHECKSUM_AT_END: Final = re.compile(rb',?"checksum":"([0-9a-f]{8})"}\s*$')
 _ABSENT_TEXT: Final = "it is missing or empty"
@@ -45,13 +47,13 @@ def save(
     read it. Raises: OSError, the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    written, content = _sibling(path, ".tmp"), with_checksum(encode(value))
+    written, content, mode = _sibling(path, ".tmp"), with_checksum(encode(value)), OWNER_ONLY if is_secret else None
     try:
-        _write_synced(written, content, is_secret)
+        write_synced(written, content, mode)
     except OSError as error:
         if error.errno not in _FULL_ERRNOS or not _shrink_spare(path.parent, len(content)):
             raise
-        _write_synced(written, content, is_secret)
+        write_synced(written, content, mode)
     if path.exists():
         os.replace(path, _sibling(path, ".bak"))
     os.replace(written, path)
@@ -149,11 +151,12 @@ def _read(path: Path) -> bytes:
         raise BadStore(f"{path} cannot be read ({error.strerror}); check its owner and permissions") from error
 
 
-def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:
+def write_synced(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Write a file to disk, with the usual permissions or those of `mode`. Raises: OSError, there is no file."""
     try:
-        with open(path, "wb") as file:
-            if is_secret:
-                os.fchmod(file.fileno(), 0o600)  # while it is still empty
+        with open(path, "wb", opener=partial(os.open, mode=0o666 if mode is None else OWNER_ONLY)) as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)  # while it is still empty
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

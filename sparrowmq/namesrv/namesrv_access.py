@@ -152,30 +152,33 @@ class NamesrvUsers:
         self._path = settings.users_file
         self._is_unlimited = not settings.authorization
         self._users_of_settings = list(first_users(settings, settings.home, settings.acl_file))
-        self._watched_file = ChangedFiles(lambda: [self._path] if self._path is not None else [])
-        self.problem = ""
+        self._watched_file = ChangedFiles(lambda: [self._path] if self._path is not None else [], "users")
+        self._missing_file_problem = ""
         self.by_name = self._principals(self._first_table())
         if not self.by_name:
             raise no_users_error(", or usersFile to the users of a broker")
 
+    @property
+    def problem(self) -> str:
+        return self._watched_file.problem or self._missing_file_problem
+
     def poll(self) -> None:
-        if self._path is None or not self._watched_file.has_changed():
-            return
-        try:
+        self._watched_file.reload(self._load)
+
+    def _load(self) -> None:
+        if self._path is not None:
             self.by_name = self._principals(_read_table(self._path))
-        except ConfigError as error:
-            self.problem = f"the users do not change: {error}"
-            log.error("the users do not change until this is fixed: %s", error)
-        else:
-            self.problem = ""
+            self._missing_file_problem = ""
             log.info("%d users are in effect", len(self.by_name))
 
     def _first_table(self) -> UserTable:
         if self._path is None:
             return UserTable()
         if self._users_of_settings and not self._path.exists():
-            self.problem = f"usersFile {self._path} does not exist yet, so only the users of the settings count"
-            log.warning("%s", self.problem)
+            self._missing_file_problem = (
+                f"usersFile {self._path} does not exist yet, so only the users of the settings count"
+            )
+            log.warning("%s", self._missing_file_problem)
             return UserTable()
         return _read_table(self._path)
 

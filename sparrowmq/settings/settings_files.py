@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from sparrowmq.errors import ConfigError
+
 log = logging.getLogger(__name__)
 
 _MARK_BY_SURROGATE: Final = {
@@ -104,11 +106,13 @@ class ChangedFiles:
 
     A change counts at the second call that sees the same files. A half-written file could show an administrator without
     its limits, and of a certificate and its key only one may have been replaced. `files` returns the paths of the
-    files.
+    files; `content` names what they have. `problem` says why they do not take effect as they are now; "" if they do.
     """
 
-    def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
+    def __init__(self, files: Callable[[], Iterable[Path]], content: str = "files") -> None:
         self._files = files
+        self._content = content
+        self.problem = ""
         self._seen_stamp = stamp(files())
         # Their stamp; None if they could not be used, so that they count as changed again.
         self.loaded: Stamp | None = self._seen_stamp
@@ -120,3 +124,19 @@ class ChangedFiles:
             return False
         self.loaded = self._seen_stamp
         return True
+
+    def reload(self, load: Callable[[], None]) -> None:
+        """Call `load` if the files have changed. Its ConfigError changes nothing, and is reported once."""
+        if not self.has_changed():
+            return
+        try:
+            load()
+        except ConfigError as error:
+            if isinstance(error.__cause__, OSError):
+                self.loaded = None  # the file may become readable without a change that shows
+            problem = f"the {self._content} do not change: {error}"
+            if problem != self.problem:
+                log.error("the %s do not change until this is fixed: %s", self._content, error)
+            self.problem = problem
+        else:
+            self.problem = ""

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparrowmq.auth.account_files import Document
+from sparrowmq.auth.document import Document
 from sparrowmq.auth.first_users import users_from_accounts
 from sparrowmq.auth.policies import Action, Resource, ResourceKind
 from sparrowmq.auth.users import (

@@ -106,6 +106,8 @@ def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
     assert account.may("orders", PUB, HERE) and account.may("%RETRY%billing", SUB, HERE)
     assert not account.may("orders", PUB, bytes(4)) and not account.may("orders", PUB)
     assert not account.may_do(Action.UPDATE, CLUSTER, HERE)
+    everywhere = parse_account({"accessKey": "RocketMQ", "secretKey": "12345678", "whiteRemoteAddress": "*"})
+    assert everywhere.may("orders", PUB, HERE) and not everywhere.may("orders", PUB)
 
 
 def test_traces_may_be_written_by_an_account_whatever_it_lists():

@@ -180,8 +180,8 @@ def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
         admin=accounts.parse_flag(fields, accounts.ADMIN),
         default_topic_perm=text_of(fields, accounts.TOPIC_PERM) or None,
         default_group_perm=text_of(fields, accounts.GROUP_PERM) or None,
-        topic_perms=list(list_of(fields, accounts.TOPIC_PERMS)) or None,
-        group_perms=list(list_of(fields, accounts.GROUP_PERMS)) or None,
+        topic_perms=list_of(fields, accounts.TOPIC_PERMS) or None,
+        group_perms=list_of(fields, accounts.GROUP_PERMS) or None,
     )
 
 

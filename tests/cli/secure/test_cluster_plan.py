@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.auth.account_files import Document
 from sparrowmq.auth.accounts import parse_account
+from sparrowmq.auth.document import Document
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.member import check_member_settings
 from sparrowmq.broker.replication.ha_master import check_role
