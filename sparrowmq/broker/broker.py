@@ -80,10 +80,11 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listener import Listener, check_not_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, LatencySwitch
+from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.short_way import PlainSends
@@ -135,17 +136,18 @@ class Broker:
         self.journal: Journal | None = None  # of a master
         self._live_settings = LiveSettings(settings, file)
         self._clock = clock or SystemClock()
-        self._turn = Turn(POLLS if settings.busy_poll else 0)
+        self._turn = Turn(POLLS if settings.busy_poll else 0, self._clock.monotonic)
         self._descriptor_share = descriptors.divide(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
         self._owns_resources = resources is None
         self._resources = resources or MemberResources(settings, self._clock)
         self._tls, self._client_tls = self._resources.tls, self._resources.client_tls
-        self._measuring = LatencySwitch(settings, self._clock, always=settings.is_measured, turn=self._turn)
+        self._latencies = Latencies(settings.slow_request_ms / 1000)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
             *(_not_started, self._clock, settings.bind_address, settings.port, limits_for(self._descriptor_share)),
             turn=self._turn,
             tls=self._tls,
+            quotas=self._quotas,
         )
         self._slave_port: Listener | None = None
         self._metrics: Listener | Endpoint | None = self._resources.metrics
@@ -288,12 +290,14 @@ class Broker:
             stack.push_async_callback(save)
         handlers = [handler for part in parts for handler in part.handlers]
         guard = self._guard(access.guard)
-        self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
-        dispatcher.audit = access.audit
-        dispatcher.rights = access.rights if guard is not None else None
-        self._server.quotas = dispatcher.quotas = self._quotas
+        self._server.dispatch = dispatcher = Dispatcher(
+            *(Role.BROKER, handlers, tasks.spawn, guard),
+            rights=access.rights,
+            audit=access.audit,
+            latencies=self._latencies,
+            quotas=self._quotas,
+        )
         self._open_short_way(dispatcher, store, access)
-        self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
@@ -330,7 +334,7 @@ class Broker:
         if accounts is not None:
             accounts.use_lanes(lanes)
         durability, pulls = partial(store.durability, True), PlainPulls(self._pulls, rules_of_pulls, dispatcher)
-        way = PlainSends(lanes, store.appender, durability, rules, note_taken, dispatcher, pulls)
+        way = PlainSends(lanes, store.appender, durability, rules, note_taken, dispatcher.replies, pulls)
         dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
@@ -466,7 +470,7 @@ class Broker:
         # This import takes 3 MB, so only a broker with metrics loads it.
         from sparrowmq.broker.metrics.prometheus import metrics_part
 
-        latencies, ready = self._measuring.latencies, self._conditions.ready
+        latencies, ready = self._latencies, self._conditions.ready
         return metrics_part(self._metrics, self.settings, measured, pops, latencies, self._clock, ready)
 
     def _declare_port(self, dispatcher: Dispatcher) -> None:
@@ -480,7 +484,7 @@ class Broker:
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
     ) -> None:
         self._live_settings.subscribe(logs.apply_settings)
-        self._live_settings.subscribe(self._measuring.apply_settings)
+        self._live_settings.subscribe(self._latencies.apply_settings)
         self._live_settings.subscribe(lambda current: groups.allow_auto_create(current.auto_create_group))
         self._live_settings.subscribe(lambda current: sends.apply_rules(send_rules(current, store)))
         pulls.apply_rules(self._current_pull_rules(self.settings))

@@ -39,7 +39,6 @@ from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
 from sparrowmq.protocol.requests.bodies import JournalMark
-from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.message_store import MessageStore
@@ -173,8 +172,7 @@ class Journal(ChangeLog):
         commits_wait, self._commits_wait = self._commits_wait, False
         to_answer = []
         for answer in waiting_answers:
-            command = answer.pending_reply.command
-            if command is not None and command.flag & ONEWAY_FLAG:
+            if answer.pending_reply.is_unwanted:
                 answer.pending_reply.answer(None, None)
             else:
                 to_answer.append(answer)

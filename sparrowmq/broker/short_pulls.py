@@ -56,7 +56,7 @@ class PlainPulls:
         answers, handler, latencies = PullAnswers(), self._handler, self._dispatcher.latencies
         if are_late:
             self.prepare()
-        began = 0.0 if latencies is None else latencies.now()
+        began = session.monotonic()
         is_allowed = session.dispatch == self._dispatcher  # not at the broker's second port
         count, room = 0, session.answer_room
         waiting: list[Pull] = []
@@ -69,12 +69,11 @@ class PlainPulls:
             count += 1
         if count:
             session.write_answers(answers.take())
-            if latencies is not None:
-                self._count(session, count, began, latencies)
+            self._count(session, count, began, latencies)
         return waiting, [] if waiting else [codec.decode(_JSON, pull.header, b"") for pull in pulls[count:]]
 
     def _count(self, session: Session, count: int, began: float, latencies: Latencies) -> None:
-        now = latencies.now()
+        now = session.monotonic()
         if now - began > LONG_STEP_S:
             latencies.add_long_step(PULL_CODE)
         if latencies.add(PULL_CODE, 0, now - session.last_read, count):

@@ -20,6 +20,7 @@ processors (ADR 0010).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -31,7 +32,7 @@ MAX_IDLE_POLLS: Final = 6  # after which the break grows no more: 64 turns
 
 class Turn:
     """The steps that one event loop takes at the end of each of its turns; steps do not raise. `polls`: how often the
-    loop polls its sockets before it sleeps, if that has found something lately.
+    loop polls its sockets before it sleeps, if that has found something lately. `now` measures the turns.
     """
 
     __slots__ = (
@@ -53,7 +54,8 @@ class Turn:
         "written_at",
     )
 
-    def __init__(self, polls: int = 0) -> None:
+    def __init__(self, polls: int = 0, now: Callable[[], float] = time.monotonic) -> None:
+        self.now: Callable[[], float] = now
         self._polls = polls
         self._polls_left = 0  # before the loop sleeps
         self._is_polling = False
@@ -66,7 +68,6 @@ class Turn:
         self._is_due = False
         self._is_show_delayed = False  # The steps of `show` wait for one more poll of the sockets.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.now: Callable[[], float] | None = None  # a clock that measures the turns; None if they are not measured
         self.handled_at = 0.0
         self.written_at = 0.0
         self.is_shared = False  # whether one step of this turn answers several connections
@@ -104,7 +105,9 @@ class Turn:
         self.is_shared = False
         try:
             if self._writes:
-                self._write()
+                self.handled_at = self.now()
+                _run_steps(self._writes)
+                self.written_at = self.now()
             _run_steps(self._answers)
             self._is_show_delayed = is_one and not self._is_show_delayed and len(self._shows) > 0
             if not self._is_show_delayed:
@@ -115,15 +118,6 @@ class Turn:
                 self._run_soon()  # What a later step asked for begins again with the first one.
             elif self._polls:
                 self._poll_sockets()
-
-    def _write(self) -> None:
-        now = self.now
-        if now is None:
-            _run_steps(self._writes)
-            return
-        self.handled_at = now()
-        _run_steps(self._writes)
-        self.written_at = now()
 
     def _poll_sockets(self) -> None:
         if self._skips_polling:

@@ -38,8 +38,9 @@ from sparrowmq.namesrv.route_table import MAX_LOST_BROKERS, Routes
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listener import Listener, check_not_public
-from sparrowmq.remoting.request_dispatch import Dispatcher, LatencySwitch
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import ServerTls
@@ -71,8 +72,8 @@ class Namesrv:
         self._live_settings = LiveSettings(settings, file)
         self._live_settings.subscribe(logs.apply_settings)
         self._clock = clock
-        self._measuring = LatencySwitch(settings, clock, always=settings.is_measured)
-        self._live_settings.subscribe(self._measuring.apply_settings)
+        self._latencies = Latencies(settings.slow_request_ms / 1000)
+        self._live_settings.subscribe(self._latencies.apply_settings)
         self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
         self._metrics: Listener | None = None
@@ -99,11 +100,8 @@ class Namesrv:
             ValueHandlers(values, self._live_settings, self._conditions.as_properties),
         )
         access = self._make_access()
-        guard = access.check if access is not None else None
-        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
-        if access is not None:
-            dispatch.audit = access.audit
-        self._measuring.begin(dispatch)
+        guard, audit = (access.check, access.audit) if access is not None else (None, None)
+        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard, audit=audit, latencies=self._latencies)
         limits = limits_for(descriptors.divide(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
         self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls)
@@ -194,7 +192,7 @@ class Namesrv:
         if settings.audit_path is not None:
             folders["audit"] = settings.audit_path.parent
         declare_disks(figures, folders)
-        declare_latencies(figures, self._measuring.latencies)
+        declare_latencies(figures, self._latencies)
         declare_denials(figures, access.audit if access is not None else None)
         instance = f"{settings.bind_address}:{settings.port}"
         program = {"service.name": "sparrowmq-namesrv", "service.instance.id": instance}

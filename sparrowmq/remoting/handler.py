@@ -25,13 +25,13 @@ fill the memory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.slices import Steps, WorkQueue, in_slices
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer
 from sparrowmq.remoting.peer import Peer
@@ -82,9 +82,7 @@ class ReplyWhenDurable:
     If that takes too long, the reply has the code of the part that did not finish.
     """
 
-    __slots__ = ("command", "durability", "end", "reply")
-
-    command: Command  # the request that it answers; set by the dispatcher
+    __slots__ = ("durability", "end", "reply")
 
     def __init__(self, durability: Durability, end: int, reply: Header | None) -> None:
         self.durability = durability
@@ -93,32 +91,31 @@ class ReplyWhenDurable:
 
 
 class PendingReply:
-    """The reply to one request, which its handler sends later."""
+    """The reply to one request, which its handler sends later. `request` is that request, once the dispatcher waits."""
 
-    __slots__ = ("accounts", "began", "command", "handled", "on_reply", "rights", "session")
+    __slots__ = ("request",)
 
     def __init__(self) -> None:
-        self.accounts: object = None  # those by which the request was allowed
-        self.rights: Callable[[], object] | None = None  # returns the accounts as they are now
-        self.session: Session | None = None
-        self.command: Command | None = None
-        # Called with this, the answer and the error; set by the dispatcher, as those below.
-        self.on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] | None = None
-        self.began = 0.0  # the time at which the request was read
-        self.handled = 0.0  # the time at which the handler had returned this
+        self.request: PendingRequest | None = None
 
     @property
     def is_full(self) -> bool:
-        return self.session is not None and self.session.is_full
+        return self.request is not None and self.request.session.is_full
 
     @property
     def is_doubtful(self) -> bool:
         """Whether accounts have changed since the request was allowed. Then its sender must ask again."""
-        return self.rights is not None and self.rights() is not self.accounts
+        return self.request is not None and self.request.rights() is not self.request.accounts
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether the request wants no reply."""
+        return self.request is not None and self.request.command.flag & ONEWAY_FLAG != 0
 
     def answer(self, answer: Reply | None, error: Exception | None) -> None:
-        if self.on_reply is not None:
-            self.on_reply(self, answer, error)
+        request, self.request = self.request, None
+        if request is not None:
+            request.finish(answer, error)
 
     def cancel(self) -> None:
         """The peer wants no answer any more. A handler that waits for messages takes none then."""
@@ -137,6 +134,16 @@ class PendingReply:
         if isinstance(answer, Reply):
             self.answer(answer, None)
         return True
+
+
+class PendingRequest(NamedTuple):
+    """A request whose reply comes later."""
+
+    session: Session
+    command: Command
+    rights: Callable[[], object]  # returns the accounts as they are now
+    accounts: object  # those by which the request was allowed
+    finish: Callable[[Reply | None, Exception | None], object]  # sends the reply, or the error's
 
 
 Finished = Header | Reply | ReplyWhenDurable | PendingReply | None

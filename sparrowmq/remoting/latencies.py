@@ -12,9 +12,10 @@ because they wait on purpose.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.core.stats import Histogram
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE
@@ -37,22 +38,20 @@ class Latencies:
     logged.
     """
 
-    __slots__ = ("_by_kind", "_last_histogram", "_last_kind", "_silences", "_slow_s", "long_steps", "now")
+    __slots__ = ("_by_kind", "_last_histogram", "_last_kind", "_silences", "_slow_s", "long_steps")
 
-    def __init__(self, now: Callable[[], float], slow_s: float = 0.0) -> None:
-        self.now = now  # as given
+    def __init__(self, slow_s: float = 0.0) -> None:
         # The number of times that a handler kept the event loop for more than 5 ms, by request code.
         self.long_steps: dict[int, int] = {}
-        self._slow_s = _NEVER
+        self._slow_s = slow_s or _NEVER
         self._by_kind: dict[int, Histogram] = {}
         self._last_kind = -1  # most requests are of the same kind as the previous one
         self._last_histogram = Histogram()
         # By request code: the time until which nothing is logged, and the number of requests skipped since.
         self._silences: dict[int, tuple[float, int]] = {}
-        self.set_slow_s(slow_s)
 
-    def set_slow_s(self, slow_s: float) -> None:
-        self._slow_s = slow_s or _NEVER
+    def apply_settings(self, settings: LogSettings) -> None:
+        self._slow_s = settings.slow_request_ms / 1000 or _NEVER
 
     def kinds(self) -> list[tuple[int, int, bool, Histogram]]:
         """Return for each kind: request code, response code, whether it was held, and the durations in microseconds."""

@@ -26,7 +26,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer, reply_command
 from sparrowmq.remoting.budget import COUNTED_BYTES, SHORT_ANSWERS, Budget, SessionLimits
-from sparrowmq.remoting.handler import PendingReply, ReplyWhenDurable
+from sparrowmq.remoting.handler import PendingReply
 from sparrowmq.remoting.request_in_flight import RequestInFlight
 from sparrowmq.remoting.session import HELD, Dispatch, Session
 
@@ -93,16 +93,16 @@ class LocalPeer(Session):
         else:
             waiting.settle(reply)
 
-    def encode_replies(self, answers: list[ReplyWhenDurable]) -> list[ReplyWhenDurable]:
-        return answers
+    def encode_replies(self, requests: list[tuple[Command, Header | None]]) -> list[tuple[Command, Header | None]]:
+        return requests
 
-    def write(self, replies: list[ReplyWhenDurable]) -> None:
-        for answer in replies:
-            self.reply(answer.command, 0, answer.reply)
+    def write(self, replies: list[tuple[Command, Header | None]]) -> None:
+        for command, header in replies:
+            self.reply(command, 0, header)
 
     def hold_reply(self, pending_reply: PendingReply) -> None:
-        assert pending_reply.command is not None, "the dispatcher has set it"
-        self._held_replies[pending_reply.command.opaque] = pending_reply
+        assert pending_reply.request is not None, "the dispatcher has set it"
+        self._held_replies[pending_reply.request.command.opaque] = pending_reply
         self.hold(1)
 
     def postpone(self, request: Command) -> None:

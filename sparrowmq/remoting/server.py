@@ -69,11 +69,12 @@ class Server:
         turn: Turn | None = None,
         *,
         tls: ServerTls | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.host = host
         # Handles requests; may be replaced between `bind` and `start`, when handlers need the port.
         self.dispatch = dispatch
-        self.quotas: Quotas | None = None  # limit the connections of addresses
+        self.quotas = quotas  # limit the connections of addresses
         # The number of connections that were closed, by the reason: `limit` or `quota`.
         self.refused = {"limit": 0, "quota": 0}
         self._clock = clock

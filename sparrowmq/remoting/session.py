@@ -117,8 +117,6 @@ class Session:
         self.is_introduced = False
         self.closed = False
         self.turn = turn or Turn()
-        # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
-        self.parked_replies: list[Any] = []
         self.short_way: ShortWay | None = None  # of plain requests, from the first other one on
         self.sender: Sender | None = None
         self.received_bytes = 0
@@ -127,6 +125,7 @@ class Session:
         self.partial_since = self.last_read  # the time at which the unfinished frame began (`pending_bytes`)
         self.on_mute: Callable[[], object] | None = None  # called some times a second while the peer `is_mute`
         self.dispatch = dispatch
+        self.monotonic = clock.monotonic
         self._clock = clock
         self._limits = limits or SessionLimits()
         self._wire: Connection[RequestInFlight] = Connection(self._limits.frame, serializer, sign)
@@ -229,9 +228,9 @@ class Session:
             if not self._flush_due:
                 self._write_out()
 
-    def encode_replies(self, answers: list[Any]) -> list[Any]:
-        """The replies to requests, each a `ReplyWhenDurable`, for `write`."""
-        return [encode_reply(each.command, 0, each.reply) for each in answers if not each.command.flag & ONEWAY_FLAG]
+    def encode_replies(self, requests: list[tuple[Command, Header | None]]) -> list[Any]:
+        """Return the replies to requests, with these headers, for `write`."""
+        return [encode_reply(command, 0, header) for command, header in requests if not command.flag & ONEWAY_FLAG]
 
     def introduce(self, request: Command) -> None:
         self.version, self.language = request.version or 0, language_name(request.language)

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,8 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
-from sparrowmq.remoting.handler import Reply
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.handler import PendingRequest, Reply
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
@@ -76,11 +78,16 @@ def held_pulls(
 
 
 def hold(
-    pulls: HeldPulls, store: MessageStore, selector: Selector = ALL, peer: Any = None, timeout_s: float = 15
+    pulls: HeldPulls,
+    store: MessageStore,
+    selector: Selector = ALL,
+    peer: Any = None,
+    timeout_s: float = 15,
+    session: Session | None = None,
 ) -> asyncio.Future[Read]:
     waiting: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
 
-    def told(later: object, answer: Any, error: Exception | None) -> None:
+    def told(answer: Any, error: Exception | None) -> None:
         if error is None:
             waiting.set_result(answer.body)
         else:
@@ -88,7 +95,9 @@ def hold(
 
     header, peer = pull_request("t"), peer or Peer()
     end = store.queues.obtain("t", 0).end
-    pulls.hold(HeldPull(header, selector, peer), end, timeout_s).on_reply = told
+    held = pulls.hold(HeldPull(header, selector, peer), end, timeout_s)
+    session = session or cast(Session, SimpleNamespace(is_full=False))
+    held.request = PendingRequest(session, Command(11), lambda: None, None, told)
     return waiting
 
 
@@ -195,9 +204,7 @@ async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: Messa
     session._out_bytes = 1 << 30
     reads: list[int] = []
     pulls = held_pulls(store, clock, reads=reads)
-    waiting = hold(pulls, store)
-    held = next(iter(next(iter(pulls._lines.values())).pulls))
-    held.session = session
+    waiting = hold(pulls, store, session=session)
     put(store)
     await clock.advance(20)
     assert reads == []

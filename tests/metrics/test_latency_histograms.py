@@ -7,7 +7,7 @@ from tests.metrics.test_series import read
 
 
 def test_latencies_are_told_by_request_response_and_whether_the_poll_was_held() -> None:
-    latencies = Latencies(lambda: 0.0)
+    latencies = Latencies()
     latencies.add(310, 0, 0.0002, times=3)
     latencies.add(310, 10, 4.0)
     latencies.add(11, 9999, 15.0, was_held=True)
@@ -32,7 +32,7 @@ def test_latencies_are_told_by_request_response_and_whether_the_poll_was_held() 
 
 
 def test_long_steps_are_counted_by_request() -> None:
-    latencies, figures = Latencies(lambda: 0.0), Figures()
+    latencies, figures = Latencies(), Figures()
     declare_latencies(figures, latencies)
     assert figures.values("sparrowmq_long_steps_total") == {}
     for code in (310, 310, 11):

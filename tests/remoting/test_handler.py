@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.remoting.handler import REQUESTS_BY_METHOD, PendingReply, Reply, encode_in_steps, handles
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.handler import REQUESTS_BY_METHOD, PendingReply, PendingRequest, Reply, encode_in_steps, handles
+from sparrowmq.remoting.session import Session
 
 Told = list[tuple[Reply | None, Exception | None]]
 
@@ -25,8 +30,14 @@ class Pieces(Body):
 
 def later_of(told: Told) -> PendingReply:
     later = PendingReply()
-    later.on_reply = lambda _later, answer, error: told.append((answer, error))
+    later.request = request_of(lambda answer, error: told.append((answer, error)))
     return later
+
+
+def request_of(finish: Callable[..., object] = print, accounts: list[object] | None = None) -> PendingRequest:
+    """A request without a connection. The last of the accounts are those of now."""
+    accounts = accounts or [None]
+    return PendingRequest(cast(Session, None), Command(11), lambda: accounts[-1], accounts[0], finish)
 
 
 def test_a_later_reply_waits_until_there_is_an_answer() -> None:
@@ -59,9 +70,9 @@ def test_a_later_reply_without_a_connection_is_dropped() -> None:
 def test_a_later_reply_is_doubtful_once_the_accounts_have_changed() -> None:
     later = PendingReply()
     accounts = [object()]
-    later.accounts, later.rights = accounts[0], lambda: accounts[0]
+    later.request = request_of(accounts=accounts)
     assert not later.is_doubtful
-    accounts[0] = object()
+    accounts.append(object())
     assert later.is_doubtful
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sparrowmq.core.logs import LogSettings
 from sparrowmq.remoting.latencies import SILENCE_S, Latencies, name_of
 
 SEND, PULL, UNKNOWN = 310, 11, 4_711
@@ -9,7 +10,7 @@ SEND, PULL, UNKNOWN = 310, 11, 4_711
 
 @pytest.fixture
 def latencies() -> Latencies:
-    return Latencies(lambda: 0.0, slow_s=1.0)
+    return Latencies(slow_s=1.0)
 
 
 def test_requests_are_counted_by_their_code_their_answers_code_and_whether_they_were_held(
@@ -36,9 +37,9 @@ def test_slow_is_what_took_as_long_as_was_said_unless_it_was_held(
 
 
 def test_nothing_is_slow_where_nothing_shall_be(latencies: Latencies) -> None:
-    latencies.set_slow_s(0)
+    latencies.apply_settings(LogSettings(slow_request_ms=0))
     assert not latencies.add(SEND, 0, 1e6)
-    latencies.set_slow_s(0.5)
+    latencies.apply_settings(LogSettings(slow_request_ms=500))
     assert latencies.add(SEND, 0, 0.5)
 
 

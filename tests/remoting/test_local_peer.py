@@ -28,7 +28,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
-from sparrowmq.remoting.handler import PendingReply, Reply, handles
+from sparrowmq.remoting.handler import PendingReply, PendingRequest, Reply, handles
 from sparrowmq.remoting.local_peer import FEW_BYTES, LocalPeer, LocalServer
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Dispatcher
@@ -203,7 +203,7 @@ async def test_a_pop_that_no_caller_waits_for_is_cancelled():
 
     def hold(peer: Session, command: Command) -> None:
         held = HeldReply()
-        held.command = command
+        held.request = PendingRequest(peer, command, lambda: None, None, print)
         peer.hold_reply(held)
 
     client = client_of(hold)
@@ -212,7 +212,7 @@ async def test_a_pop_that_no_caller_waits_for_is_cancelled():
     assert not cancelled
     pops[1].cancel()
     await asyncio.sleep(0)
-    assert [each.command.opaque for each in cancelled if each.command] == [2]
+    assert [each.request.command.opaque for each in cancelled if each.request] == [2]
     client.close()
     await asyncio.gather(*pops, return_exceptions=True)
     assert len(cancelled) == 1

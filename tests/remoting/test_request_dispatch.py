@@ -192,7 +192,7 @@ async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> 
 
     async with serve(dispatcher(lambda: next(given))) as (server, session):
         waiting = [session.call(pull()) for _ in laters]
-        while laters[2].session is None:
+        while laters[2].request is None:
             await asyncio.sleep(0)
         tasks = len(asyncio.all_tasks())
         assert tasks == 1
@@ -219,7 +219,7 @@ async def test_a_coroutine_may_return_a_later_reply(serve: Serve) -> None:
 
     async with serve(dispatcher(first)) as (_, session):
         waiting = session.call(pull())
-        while later.session is None:
+        while later.request is None:
             await asyncio.sleep(0)
         later.answer(Reply(header=HEADER), None)
         assert (await waiting).header == HEADER
@@ -432,8 +432,7 @@ def counted(latencies: Latencies) -> list[tuple[int, bool, int, float]]:
 
 
 def measured(answer: object, hands: Hands) -> tuple[Dispatcher, Latencies]:
-    dispatch = dispatcher(answer)
-    dispatch.latencies = Latencies(hands.monotonic, slow_s=1.0)
+    dispatch = dispatcher(answer, latencies=Latencies(slow_s=1.0))
     return dispatch, dispatch.latencies
 
 
@@ -533,8 +532,7 @@ async def test_of_a_burst_the_turn_says_when_it_was_handled_and_written(
             hands.now_s += 0.25
             return ReplyWhenDurable(safety, 1, HEADER)
 
-    dispatch = Dispatcher(Role.NOBODY, [Writes(HEADER)], asyncio.ensure_future)
-    dispatch.latencies = Latencies(hands.monotonic, slow_s=1.0)
+    dispatch = Dispatcher(Role.NOBODY, [Writes(HEADER)], asyncio.ensure_future, latencies=Latencies(slow_s=1.0))
     async with serve(dispatch, clock=hands) as (_, session):
         waiting = session.call(LitePullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17))
         while not mark.waiting:
