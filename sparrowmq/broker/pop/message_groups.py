@@ -10,14 +10,15 @@ are visible again, or wait. `PopQueue` reports each change of a message.
 Groups are only in memory. After a start, or after plain pops, an orderly pop reads the message group of each message
 from the log.
 
-The answer to an orderly pop may be lost: then the same attempt id gets the same messages again (`Attempts`). A message
-belongs to the last pop that got it, until it is done. Steps have a number for each attempt id.
+The answer to an orderly pop may be lost: then the same attempt id gets the same messages again (`PopQueue.attempts`). A
+message belongs to the last pop that got it, until it is done or its time is changed. Steps have a number for each
+attempt id.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
@@ -168,42 +169,3 @@ def number_of(attempt_id: str) -> int:
     from hashlib import blake2b  # a broker loads it only for orderly pops
 
     return int.from_bytes(blake2b(attempt_id.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
-
-
-class Attempts:
-    __slots__ = ("_attempt_of", "_messages")
-
-    def __init__(self) -> None:
-        self._attempt_of: dict[int, int] = {}  # by offset
-        self._messages: dict[int, set[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def take(self, offsets: Sequence[int], attempt: int) -> None:
-        """Note that a pop got messages. One without an attempt only takes them from others."""
-        for offset in offsets:
-            if offset in self._attempt_of:
-                self.drop(offset)
-            if attempt != NO_ATTEMPT:
-                self._attempt_of[offset] = attempt
-        if attempt != NO_ATTEMPT:
-            self._messages.setdefault(attempt, set()).update(offsets)
-
-    def drop(self, offset: int) -> None:
-        attempt = self._attempt_of.pop(offset, NO_ATTEMPT)
-        if attempt != NO_ATTEMPT:
-            messages = self._messages[attempt]
-            messages.discard(offset)
-            if not messages:
-                del self._messages[attempt]
-
-    def messages(self, attempt: int) -> list[int]:
-        return sorted(self._messages.get(attempt, ()))
-
-    def attempt_of(self, offset: int) -> int:
-        return self._attempt_of.get(offset, NO_ATTEMPT)
-
-    def clear(self) -> None:
-        self._attempt_of.clear()
-        self._messages.clear()

@@ -16,12 +16,12 @@ Orderly pops give messages by their message group: then `message_groups` has the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, Attempts, MessageGroups
+from sparrowmq.broker.pop.message_groups import MessageGroups
 from sparrowmq.broker.pop.pop_steps import (
     AckStep,
     AnyStep,
@@ -40,6 +40,7 @@ _READY_AT: Final = 22  # the offset of is_ready within a cell
 _READY: Final = Struct("<H")
 _TOKEN: Final = Struct("<16xI4x")  # the token of a cell
 NEVER_MS: Final = 1 << 62
+_SPARE_ATTEMPTS: Final = 64  # attempts without messages that a queue may have, besides two for each message
 
 
 class InFlight(NamedTuple):
@@ -91,7 +92,8 @@ class PopQueue:
         self.count = 0
         self.chunks: dict[int, Chunk] = {}
         self.ready: list[int] = []
-        self.attempts = Attempts()
+        # The token of an orderly pop and its messages, by the number of its attempt id. Another token: they are gone.
+        self.attempts: dict[int, tuple[int, list[int]]] = {}
         self.is_orderly = False
         self.message_groups: MessageGroups | None = None
         self._number_heap: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
@@ -207,8 +209,13 @@ class PopQueue:
             self.message_groups = None
             self.ready[:] = (offset for offset in self.live_offsets() if self._is_ready(offset))
 
+    def of_attempt(self, attempt: int) -> Sequence[int]:
+        token, offsets = self.attempts.get(attempt, (0, []))
+        return self.with_token(sorted(set(offsets)), token)
+
     def messages_of(self, attempt: int) -> list[int]:
-        some = self.attempts.messages(attempt)
+        """Return the messages of an attempt that may be given again, in the order of their groups."""
+        some = list(self.of_attempt(attempt))
         if self.message_groups is not None:
             return self.message_groups.leading(some)
         return list(takewhile(frozenset(some).__contains__, self.live_offsets()))
@@ -266,12 +273,16 @@ class PopQueue:
     def snapshot(self) -> Iterator[AnyStep]:
         """Yield steps that make the present state. The state may change between them, by steps that are logged too."""
         place = (self.topic, self.group, self.queue_id)
-        numbers = sorted(self.chunks)
+        numbers, attempt_of = sorted(self.chunks), {token: attempt for attempt, (token, _) in self.attempts.items()}
         yield RestartStep(*place, self.next_offset)
         for number in numbers:
             chunk = self.chunks.get(number)
             if chunk is not None:
-                yield Restored(*place, number, chunk.live, bytes(chunk.cells), self._pops_of(number))
+                pops: list[int] = []
+                for index, (token,) in enumerate(_TOKEN.iter_unpack(chunk.cells)) if attempt_of else ():
+                    if chunk.live >> index & 1 and token in attempt_of:
+                        pops += (index, attempt_of[token])
+                yield Restored(*place, number, chunk.live, bytes(chunk.cells), pops)
 
     def acknowledged(self, offsets: Sequence[int]) -> AckStep:
         sorted_offsets = offsets if isinstance(offsets, range) else sorted(offsets)
@@ -307,8 +318,8 @@ class PopQueue:
             chunk = self.chunks.get(number)
             if chunk is not None:
                 bits = _bit_mask(index, size) & chunk.live
-                if self.message_groups is not None or self.attempts:
-                    self._forget(number, bits)
+                if self.message_groups is not None:
+                    self._forget(self.message_groups, number, bits)
                 chunk.live ^= bits
                 self.count -= bits.bit_count()
                 if not chunk.live:
@@ -317,13 +328,12 @@ class PopQueue:
 
     def _take(self, step: PopStep) -> None:
         packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, step.attempt == 0)
-        has_attempts = bool(step.pop or self.attempts)
         for i in range(0, len(step.runs), 2):
             begin, count = step.runs[i : i + 2]
             self._set_cells(begin, count, packed)
             offsets = range(begin, begin + count)
-            if has_attempts:
-                self.attempts.take(offsets, step.pop)
+            if step.pop:
+                self._note_attempt(step.pop, step.token, offsets)
             if self.message_groups is not None:
                 for offset in offsets if step.attempt else ():
                     self.message_groups.hide(offset)
@@ -332,25 +342,21 @@ class PopQueue:
                     heapq.heappush(self.ready, offset)
         self.next_offset = max(self.next_offset, step.next_offset)
 
-    def _forget(self, number: int, bits: int) -> None:
+    def _note_attempt(self, attempt: int, token: int, offsets: Iterable[int]) -> None:
+        if self.attempts.get(attempt, (0,))[0] != token:
+            self.attempts[attempt] = token, []
+        self.attempts[attempt][1].extend(offsets)
+        if len(self.attempts) > 2 * self.count + _SPARE_ATTEMPTS:
+            self.attempts = {number: pop for number, pop in self.attempts.items() if self.of_attempt(number)}
+
+    def _forget(self, message_groups: MessageGroups, number: int, bits: int) -> None:
         while bits:
-            offset = number * CHUNK + (bits & -bits).bit_length() - 1
+            message_groups.drop(number * CHUNK + (bits & -bits).bit_length() - 1)
             bits &= bits - 1
-            self.attempts.drop(offset)
-            if self.message_groups is not None:
-                self.message_groups.drop(offset)
 
     def _is_ready(self, offset: int) -> bool:
         cell = self.cell(offset)
         return cell is not None and bool(cell.is_ready)
-
-    def _pops_of(self, number: int) -> list[int]:
-        pops: list[int] = []
-        for index in range(CHUNK) if self.attempts else ():
-            attempt = self.attempts.attempt_of(number * CHUNK + index)
-            if attempt:
-                pops += (index, attempt)
-        return pops
 
     def _restore(self, step: Restored) -> None:
         number, live, cells = step.number, step.live, step.cells
@@ -361,10 +367,9 @@ class PopQueue:
         for index, cell in enumerate(_CELL.iter_unpack(cells)):
             if live >> index & 1 and cell[4]:
                 heapq.heappush(self.ready, number * CHUNK + index)
-        begin = number * CHUNK
-        self.attempts.take(range(begin, begin + CHUNK) if self.attempts else (), NO_ATTEMPT)
         for index, attempt in zip(step.pops[::2], step.pops[1::2], strict=True):
-            self.attempts.take((begin + index,), attempt)
+            [token] = _TOKEN.unpack_from(cells, index * _CELL.size)
+            self._note_attempt(attempt, token, (number * CHUNK + index,))
 
 
 def _bit_mask(index: int, size: int) -> int:

@@ -192,41 +192,40 @@ class Popper:
     def peek(self, request: PopRequest, now_ms: int) -> PopResult:
         """Show the messages that a pop would give: those that are visible again, or else new ones."""
         result = PopResult(now_ms, 0)
-        for result.checked_queues, queue_id in enumerate(request.queue_ids):
-            queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+        for queue in self._queues(request, result):
             queue_pop = QueuePop(self._store, queue, request, result)
             queue_pop.add_visible(queue.visible(now_ms))
             queue_pop.add_new(result.until_s)
             queue_pop.add_to_result()
             if result.count >= request.count:
                 break
-            if perf_counter() > result.until_s:
-                result.is_out_of_time = result.count == 0
-                result.checked_queues += 1
-                break
         return result
 
     def has_any(self, request: PopRequest, now_ms: int) -> PopResult:
         """Check whether a pop would find a message: then the count is 1. A filter does not count."""
         result = PopResult(now_ms, 0)
-        for result.checked_queues, queue_id in enumerate(request.queue_ids):
-            result.count = self._may_give(request, queue_id, now_ms)
+        for queue in self._queues(request, result):
+            result.count = self._may_give(request, queue, now_ms)
             if result.count:
-                break
-            if perf_counter() > result.until_s:
-                result.is_out_of_time = True
-                result.checked_queues += 1
                 break
         return result
 
-    def _may_give(self, request: PopRequest, queue_id: int, now_ms: int) -> bool:
-        queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+    def _queues(self, request: PopRequest, result: PopResult) -> Iterator[PopQueue]:
+        """Yield the queues to look at, until time ends. Note in the result how many of them there were."""
+        for result.checked_queues, queue_id in enumerate(request.queue_ids):
+            yield self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+            if perf_counter() > result.until_s:
+                result.is_out_of_time = result.count == 0
+                result.checked_queues += 1
+                break
+
+    def _may_give(self, request: PopRequest, queue: PopQueue, now_ms: int) -> bool:
         if request.is_orderly and queue.messages_of(number_of(request.attempt_id)):
             return True
         message_groups = queue.message_groups
         is_blocked = request.is_orderly and message_groups is None and _is_blocked(queue, now_ms)
         is_full = message_groups is not None and queue.count >= self.read_ahead
-        has_new = not is_full and queue.next_offset < self._store.queues.max_offset(request.topic, queue_id)
+        has_new = not is_full and queue.next_offset < self._store.queues.max_offset(request.topic, queue.queue_id)
         has_ready = _has_ready(queue, now_ms) if message_groups is None else message_groups.has_ready()
         return not is_blocked and (has_new or has_ready)
 
@@ -301,7 +300,7 @@ class Popper:
         if number == NO_ATTEMPT:
             return request.queue_ids
         queues = self._pops.table.groups.get((request.topic, request.group), {})
-        own_ids = {queue_id for queue_id, queue in queues.items() if queue.attempts and queue.attempts.messages(number)}
+        own_ids = {queue_id for queue_id, queue in queues.items() if queue.of_attempt(number)}
         if not own_ids:
             return request.queue_ids
         return chain(

@@ -159,10 +159,10 @@ def _change(queue, chance, now_ms):
 def test_a_snapshot_has_what_waits_and_the_attempts():
     queue, copy = begun(), PopQueue(*PLACE, 0)
     queue.apply(taken(list(range(70)), 70, attempt=0))
-    queue.apply(PopStep(*PLACE, [2, 66], 70, 100, 1000, 7, 1, 5))
-    queue.apply(PopStep(*PLACE, [3, 1], 70, 100, 1000, 8, 2, 6))
+    queue.apply(PopStep(*PLACE, [2, 66], 70, 100, 1000, 17, 1, 5))
+    queue.apply(PopStep(*PLACE, [3, 1], 70, 100, 1000, 18, 2, 6))
     queue.apply(settled(4))
-    copy.apply(PopStep(*PLACE, [2, 1], 70, 100, 1000, 7, 1, 9))
+    copy.apply(PopStep(*PLACE, [2, 1], 70, 100, 1000, 19, 1, 9))
     for step in queue.snapshot():
         copy.apply(step)
     assert state(copy)[:4] == state(queue)[:4]
@@ -170,7 +170,7 @@ def test_a_snapshot_has_what_waits_and_the_attempts():
     queue.apply(settled(0, 1))
     copy.apply(settled(0, 1))
     assert copy.messages_of(5) == queue.messages_of(5) == [2]
-    assert copy.attempts.messages(5) == [2, *range(5, 68)]
+    assert copy.of_attempt(5) == [2, *range(5, 68)]
     assert [copy.next_ready(1000) for _ in range(3)] == [68, 69, None]
 
 
