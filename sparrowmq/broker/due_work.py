@@ -6,13 +6,12 @@
                 └─ sleep: until the next is due, at most a minute, or `wake`
     Redelivery  ── message: the record as it was diverted ── put: through its redirect to its real queue
 
-    system topic               what waits                 what is due                    a start reads
-    SCHEDULE_TOPIC_XXXX        delayed/delay.py           the level's next message       what the log delivered since a
-                                                                                         saved offset
-    rmq_sys_wheel_timer        delayed/timer.py           the slot of a wheel            the same (store/timers.py)
-    RMQ_SYS_TRANS_HALF_TOPIC   transactions/              a check with the producer      both topics from saved offsets
-    rmq_sys_STAGED             staging/                   a committed batch              the topic from a saved offset
-    rmq_sys_sparrow_state        pop/ (PopState)            invisible times, by its timer  the steps in the journal
+    system topic               state of the feature    what is due                  a start reads
+    SCHEDULE_TOPIC_XXXX        delayed/delay.py        next message of a level      the log from a saved offset on
+    rmq_sys_wheel_timer        delayed/timer.py        a slot of the wheel          the same (store/timers.py)
+    RMQ_SYS_TRANS_HALF_TOPIC   transactions/           a check with the producer    both topics from saved offsets on
+    rmq_sys_STAGED             staging/                a committed batch            the topic from a saved offset on
+    rmq_sys_sparrow_state      pop/pop_state.py        an invisible time is over    the steps in the journal
 
 A saved offset counts only when the log that it describes is on disk. The record of what was done names the record that
 waited, so a crash between the two doubles nothing. A record that is damaged waits for its repair, and others go on.
@@ -67,13 +66,13 @@ class DueWork:
         self._failure: BaseException | None = None
         self._awaited_ends: set[Watermark] = set()
         self._logged_damage: dict[str, str] = {}
-        self._is_closed = False
+        self.is_closed = False
         self._logged_problem_type: type[StoreError] | None = None  # the last one logged
         self._last_problem = ""  # the text of the trouble, while it lasts
         self._behind_since_s: float | None = None  # since when there was always something due
 
     async def run(self) -> None:
-        while not self._is_closed:
+        while not self.is_closed:
             self._wake.clear()
             wait_s = await self.run_due()
             if self._failure is not None:
@@ -97,7 +96,7 @@ class DueWork:
 
     def late_condition(self) -> str:
         """Return since when due messages wait, and why; "" if they do not."""
-        if self._behind_since_s is None or self._is_closed:
+        if self._behind_since_s is None or self.is_closed:
             return ""
         late_s = self._clock.age(self._behind_since_s)
         reason = self._last_problem or "more become due than the broker delivers: use more brokers for their topics"
@@ -110,11 +109,11 @@ class DueWork:
             log.error("%s waits; retrying each minute: %s", subject, damage)
 
     def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         self._wake.set()
 
     async def run_due(self) -> float:
-        while not self._is_closed:
+        while not self.is_closed:
             try:
                 wait_s = self._do_some()
             except (DiskFull, BadStore) as error:

@@ -24,7 +24,7 @@ from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.journal import Journal, not_safe_error
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.part import Part
+from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.broker.pop.popper import (
     MAX_MESSAGES,
@@ -368,9 +368,11 @@ def pop_parts(
     ack_handler = PopAckHandler(pops, journal, shared.clock, settings.name)
 
     async def close() -> None:
-        pops.close()
+        pops.work.close()
 
-    return Part((pops_handler, ack_handler), saves=(close,))
+    return Part(
+        (pops_handler, ack_handler), tasks=(Task("show popped messages again", pops.work.run),), saves=(close,)
+    )
 
 
 def pops_of(

@@ -13,7 +13,6 @@ Due times are kept for chunks of 64 messages, so an acknowledged message leaves 
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
 import os
@@ -22,11 +21,12 @@ from itertools import chain
 from time import perf_counter
 from typing import Final, Protocol
 
+from sparrowmq.broker.due_work import MAX_WAIT_S, DueWork
 from sparrowmq.broker.offsets import Offsets, is_young
 from sparrowmq.broker.pop.message_groups import NO_ATTEMPT
 from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, InFlight, PopQueue, PopTable
 from sparrowmq.broker.pop.pop_steps import AnyStep, Changed, Dropped, PopStep, RestartStep, encoded, runs_of
-from sparrowmq.loop.clock import Clock, Timer
+from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import SLICE_S
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.pop_headers import AFTER_NEWEST, FROM_OLDEST
@@ -34,7 +34,7 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_MIN_WAIT_S: Final = 0.01  # messages that are due within this time share a timer
+_MIN_WAIT_S: Final = 0.01  # messages that are due within this time are checked together
 _TOKENS: Final = (1 << 31) - 1000  # from 1000 on: Java reads the token as an int, and gives 999 a meaning
 _MIN_HEAP: Final = 1000  # a heap of fewer times is not cleaned
 
@@ -80,9 +80,8 @@ class PopState:
         self._chunk_times: _Times = []
         self._max_chunk_times = _MIN_HEAP
         self._sequence = 0
-        self._timer: Timer | None = None
-        self._timer_ms = 0
-        self._is_closed = False
+        self._next_check_ms = NEVER_MS
+        self.work = DueWork("popped messages", self._check_some, clock)
         if journal is not None:
             self._adjust_to_offsets()
 
@@ -161,7 +160,7 @@ class PopState:
 
     def take_back(self, queue: PopQueue, offsets: Sequence[int], pop_ms: int) -> None:
         """Make messages of an orderly pop visible again that no consumer got. The delivery does not count."""
-        if self._is_closed:
+        if self.work.is_closed:
             return
         queue_key, due_ms = (queue.topic, queue.group, queue.queue_id), self._clock.now_ms()
         for offset in offsets:
@@ -197,11 +196,6 @@ class PopState:
             return False
         self._restart(group, topic, queue_id, offset)
         return True
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._chunk_times.clear()
-        self._set_timer()
 
     def _on_offset_moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queue = self.table.get(topic, group, queue_id)
@@ -255,23 +249,12 @@ class PopState:
             self._chunk_times = [due for due in self._chunk_times if _is_valid(due)]
             heapq.heapify(self._chunk_times)
             self._max_chunk_times = max(_MIN_HEAP, 2 * len(self._chunk_times))
-        if self._timer is None or at_ms < self._timer_ms:
-            self._set_timer()
+        if at_ms < self._next_check_ms:
+            self._next_check_ms = at_ms
+            self.work.wake()
 
-    def _set_timer(self, is_cut: bool = False) -> None:
-        """Set the timer to the next time. `is_cut`: `_check_due` may have left due times for the next turn."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._chunk_times:
-            self._timer_ms = self._chunk_times[0][0]
-            wait_s = (self._timer_ms - self._clock.now_ms()) / 1000
-            if wait_s <= 0 and is_cut:
-                asyncio.get_running_loop().call_soon(self._check_due)
-            else:
-                self._timer = self._clock.call_later(max(_MIN_WAIT_S, wait_s), self._check_due)
-
-    def _check_due(self) -> None:
+    def _check_some(self) -> float:
+        """Show messages whose time is over, and return the seconds until the next ones are due."""
         now_ms, until_s = self._clock.now_ms(), perf_counter() + SLICE_S
         woken_groups: dict[tuple[str, str], bool] = {}
         while self._chunk_times and self._chunk_times[0][0] <= now_ms and perf_counter() < until_s:
@@ -282,9 +265,11 @@ class PopState:
                 self._reschedule(queue, number)
                 if visible_offsets and self._expire(queue, visible_offsets):
                     woken_groups[queue.topic, queue.group] = True
-        self._set_timer(is_cut=True)
         for topic, group in woken_groups:
             self.on_ready(topic, group)
+        self._next_check_ms = self._chunk_times[0][0] if self._chunk_times else NEVER_MS
+        wait_s = min((self._next_check_ms - now_ms) / 1000, MAX_WAIT_S)
+        return max(wait_s, _MIN_WAIT_S) if wait_s > 0 else 0
 
     def _reschedule(self, queue: PopQueue, number: int) -> None:
         chunk = queue.chunks[number]

@@ -606,11 +606,11 @@ class PopDeadLetters:
         # Records of other topics count no tries from before.
         if cell.attempt <= max_times and not queue.topic.startswith(RETRY):
             return False
-        message = self._message(queue, offset)
-        if message is None or message.reconsume_times + cell.attempt <= max_times:
-            return False
-        sent_back = retry_rules.send_back(message, queue.group, _GIVE_UP_LEVEL, max_times)
         try:
+            message = self._message(queue, offset)
+            if message is None or message.reconsume_times + cell.attempt <= max_times:
+                return False
+            sent_back = retry_rules.send_back(message, queue.group, _GIVE_UP_LEVEL, max_times)
             topic = self._topics.ensure_dlq(queue.group)
             tries = message.reconsume_times + cell.attempt
             self._writer.put(readdress(message, topic.topic_name, 0, sent_back.properties, tries))
