@@ -370,9 +370,7 @@ def pop_parts(
     async def close() -> None:
         pops.work.close()
 
-    return Part(
-        (pops_handler, ack_handler), tasks=(Task("show popped messages again", pops.work.run),), saves=(close,)
-    )
+    return Part((pops_handler, ack_handler), tasks=(Task("show popped messages again", pops.work.run),), saves=(close,))
 
 
 def pops_of(

@@ -33,8 +33,8 @@ member deletes the file before its log grows again, and a start reads the whole 
     commit        the decision on a batch
     kept          the state of a writer (writers.py)
 
-A log that came from a false master, or from another program, may hold anything in this topic. So each record is checked
-as a whole before any of it counts. One that no broker of ours writes is left out.
+Clients cannot send to this topic. A record that no broker of ours writes, as another program may have left in the log,
+is left out.
 """
 
 from __future__ import annotations
@@ -82,12 +82,11 @@ from sparrowmq.broker.staging.writers import (
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.core import snapshot
-from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError
 from sparrowmq.kernel.batch_layout import PLACE_BYTES
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, run_to_end
+from sparrowmq.loop.slices import Steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
@@ -96,8 +95,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.protocol.names import STAGED_TOPIC, check_topic, is_closed_to_clients
-from sparrowmq.protocol.requests.bodies import MOST_QUEUES
+from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.store.message_store import MessageStore
 
@@ -114,8 +112,6 @@ _TOPIC: Final = "STAGED_TOPIC"
 _QUEUE: Final = "STAGED_QUEUE"
 _OWNER: Final = "STAGED_OWNER"
 _RUN_OPENED, _STAGED, _COMMITTED, _PUBLISHED, _WRITER_STATE = "open", "part", "commit", "done", "kept"
-
-_END_OF_NUMBERS: Final = 1 << 63
 
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
@@ -238,8 +234,8 @@ class Staging:
 
     async def save(self) -> None:
         """Save the state, once the log that it describes is on disk."""
-        await run_to_end(self._forget_old_writers())
-        state = await run_to_end(self._current_state())
+        self._forget_old_writers()
+        state = self._current_state()
         await self._store.flushed.reached(state.log_end)
         if state != msgspec.structs.replace(self._saved, log_end=state.log_end):
             self._saved = state
@@ -375,7 +371,7 @@ class Staging:
             message = record.decode(raw)
             try:
                 self._replay(message, read(message))
-            except RemoteProtocolError as error:
+            except (KeyError, ValueError, msgspec.DecodeError) as error:
                 place, reason = message.physical_offset, shown(error)
                 lines.log(
                     log,
@@ -434,24 +430,19 @@ class Staging:
             for part in batches.decode(message.body) if message is not None else ():
                 yield Properties.decode(part.properties).unique_key
 
-    def _current_state(self) -> Steps[SavedStaging]:
+    def _current_state(self) -> SavedStaging:
         """Return the state that a start needs besides the topic's records from `position` on."""
-        position, writers = self._next_position, dict[str, SavedWriter]()
-        for name in list(self.writers):
-            writer_state = self.writers.get(name)
-            if writer_state is not None:
-                writers[name] = saved(writer_state)
-                position = min([position, *(attempt.position for attempt in writer_state.attempts.values())])
-            yield
+        writers = {name: saved(writer_state) for name, writer_state in self.writers.items()}
+        positions = [self._next_position, *(publication.position for publication in self.publishing.pending)]
+        for writer_state in self.writers.values():
+            positions += [attempt.position for attempt in writer_state.attempts.values()]
         for publication in reversed(self.publishing.pending):
-            position = min(position, publication.position)
-            saved_writer = writers.get(publication.source.writer)
-            if saved_writer is not None:
-                saved_writer.last_batch, saved_writer.plan = publication.previous_batch, publication.previous_plan
-                saved_writer.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
-        return SavedStaging(position, self._store.end, writers)
+            saved_writer = writers[publication.source.writer]
+            saved_writer.last_batch, saved_writer.plan = publication.previous_batch, publication.previous_plan
+            saved_writer.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
+        return SavedStaging(min(positions), self._store.end, writers)
 
-    def _forget_old_writers(self) -> Steps[None]:
+    def _forget_old_writers(self) -> None:
         """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
         now_ms = self._clock.now_ms()
         busy = {publication.source.writer for publication in self.publishing.pending}
@@ -459,10 +450,9 @@ class Staging:
         begin = 0 if queue is None else queue.min_offset
         for name, writer_state in list(self.writers.items()):
             if name not in busy and now_ms - writer_state.used_ms > FORGOTTEN_MS:
-                self.writers.pop(name, None)
+                del self.writers[name]
             attempts = writer_state.attempts
             writer_state.attempts = {key: attempt for key, attempt in attempts.items() if attempt.position >= begin}
-            yield
 
 
 def _publication(writer_state: WriterState, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
@@ -601,48 +591,18 @@ def properties_of_part(part: StagedPart) -> dict[str, str]:
 
 
 def read(message: StoredMessage) -> StagedRecord:
-    """Return a record of the topic. Raises: RemoteProtocolError, no broker of ours has written it."""
+    """Return a record of the topic. Raises: KeyError, ValueError, DecodeError: no broker of ours has written it."""
     properties = message.properties
-    try:
-        source = Source(properties[_WRITER], properties[_RUN], _number(properties[_BATCH]), properties.get(_OWNER))
-        return StagedRecord(properties[_KIND], source, _decode_content(properties[_KIND], message))
-    except KeyError as absent:
-        raise RemoteProtocolError(f"it has no property {absent}") from None
-    except (ValueError, RecursionError, msgspec.DecodeError) as error:
-        raise RemoteProtocolError(str(error)) from None
-
-
-def _decode_content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedWriter | None:
+    kind = properties[_KIND]
+    content: StagedPart | CommitBody | SavedWriter | None = None
+    source = Source(properties[_WRITER], properties[_RUN], int(properties[_BATCH]), properties.get(_OWNER))
     if kind == _STAGED:
-        properties = message.properties
-        batches.places(bytes(message.body))
-        return StagedPart(
-            properties[_ATTEMPT], _number(properties[_NUMBER]), _address(properties[_TOPIC], properties[_QUEUE])
-        )
-    if kind == _COMMITTED:
-        body = msgspec.json.decode(message.body, type=CommitBody)
-        begins(body)
-        return body
-    if kind == _WRITER_STATE:
-        state = msgspec.json.decode(message.body, type=SavedWriter)
-        msgspec.json.decode(state.others, type=Others)
-        if not state.runs or max(abs(state.last_batch), abs(state.used_ms)) >= _END_OF_NUMBERS:
-            raise ValueError("it has no run, or a number out of range")
-        return state
-    if kind not in (_RUN_OPENED, _PUBLISHED):
+        target = properties[_TOPIC], int(properties[_QUEUE])
+        content = StagedPart(properties[_ATTEMPT], int(properties[_NUMBER]), target)
+    elif kind == _COMMITTED:
+        content = msgspec.json.decode(message.body, type=CommitBody)
+    elif kind == _WRITER_STATE:
+        content = msgspec.json.decode(message.body, type=SavedWriter)
+    elif kind not in (_RUN_OPENED, _PUBLISHED):
         raise ValueError(f"{kind!r} is not a kind of record")
-    return None
-
-
-def _address(topic: str, queue_id: str) -> Address:
-    if is_closed_to_clients(check_topic(topic)) or not 0 <= _number(queue_id) < MOST_QUEUES:
-        raise ValueError(f"no client may send to queue {queue_id[:32]} of topic {topic}")
-    return topic, _number(queue_id)
-
-
-def _number(text: str) -> int:
-    """The number of a batch, a request or a queue; a writer without a batch has -1 in its record."""
-    number = whole_number(text.removeprefix("-"), len(str(_END_OF_NUMBERS)))
-    if number is None or number >= _END_OF_NUMBERS:
-        raise ValueError(f"{text[:32]!r} is not a number of a batch, a request or a queue")
-    return -number if text.startswith("-") else number
+    return StagedRecord(kind, source, content)

@@ -282,17 +282,16 @@ async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice
     if is_staged:
         it.stage(source(writer="other"), "b", 0, "2")
     it.store.publish()
-    saving = it.staging._current_state()
-    next(saving)
+    saving = asyncio.create_task(it.staging.save())
+    await it.clock.advance(0)
     it.stage(source(1), "a", 0, "3")
     it.staging.commit(source(1), {"a": 1}, None, "plan")
     it.stage(source(writer="new"), "c", 0, "4")
     it.commit(source(writer="new"), c=1)
     if is_published:
         it.publish()
-    it.staging._saved = at_once(saving)
-    it.staging.file.touch()
-    await it.staging.file.save()
+    it.store.flush()
+    await saving
     found = it.kill(tmp_path / "killed")
     found.publish()
     assert found.bodies() == ["1", "3", "4"]
