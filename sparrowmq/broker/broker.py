@@ -22,6 +22,7 @@ from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.clients import Clients, ReplyWaiters
 from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.delayed.timer import TimedDelivery, timer_redirect
+from sparrowmq.broker.failover.term import NO_FAILOVER, Term
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler, UsersHandler
 from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler, LeadershipHandler
@@ -94,7 +95,6 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
-    from sparrowmq.broker.failover.term import Term
     from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 
 IsOver = Callable[[int], bool]
@@ -125,12 +125,11 @@ class Broker:
         settings: BrokerSettings,
         clock: Clock | None = None,
         file: Path | None = None,
-        term: Term | None = None,
+        term: Term = NO_FAILOVER,
         resources: MemberResources | None = None,
     ) -> None:
         self.settings = settings
         self.term = term
-        self._accepts_writes = term.accepts_writes if term is not None else lambda: True
         self._registration: Registration | None = None
         self._has_space_again = False
         self.journal: Journal | None = None  # of a master
@@ -260,18 +259,17 @@ class Broker:
         resources.accounts = access.files
         declare_denials(self._figures, access.audit)
         if not self.settings.is_slave:
-            create_first_users(self.settings, state.users, may_fail=self.term is not None)
+            create_first_users(self.settings, state.users, may_fail=self.term.is_elected)
         registration = self._registration = self._create_registration(state.topics, pool)
         identity = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, identity, self._clock), UsersHandler(access, state.users))
-        etcd_tls = self.term.etcd_tls if self.term is not None else None
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
             SelfRepair(store, pool, self._clock, partial(self._role.peers, pool)).part(),
             ReservedSpace(self.settings.config_path).part(),
             registration.part(),
-            Part(probes=(client_certificate_probe(self._clock, self._client_tls, etcd_tls),)),
+            Part(probes=(client_certificate_probe(self._clock, self._client_tls, self.term.etcd_tls),)),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
             Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._live_settings.save_again),)),
             Part(chores=(Chore("conditions", POLL_S, self._conditions.poll),)),
@@ -281,7 +279,7 @@ class Broker:
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
             # With failover a store that fails ends the broker, so another member can become the master.
-            only_work_ends = task.needs_writing and (self.term is None or opened_full(store))
+            only_work_ends = task.needs_writing and (opened_full(store) or not self.term.is_elected)
             tasks.spawn(while_writable(work, task.name) if only_work_ends else work, task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
         tasks.spawn(self._tls.watch(), "TLS files")
@@ -319,7 +317,7 @@ class Broker:
         def rules() -> object | None:
             if quotas.is_on or (audit is not None and not audit.codes.isdisjoint((SEND_CODE, END_CODE))):
                 return None
-            return (sends.lane_rules, access.rights()) if self._accepts_writes() else None
+            return (sends.lane_rules, access.rights()) if self.term.accepts_writes() else None
 
         def rules_of_pulls() -> object | None:
             is_watched = quotas.is_on or (audit is not None and PULL_CODE in audit.codes)
@@ -338,9 +336,9 @@ class Broker:
         dispatcher.use_short_way(way.admit)
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
-        registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
-        if self.term is not None:
-            registration.may_register = self.term.is_current
+        registration = Registration(
+            self.settings, topics, self._clock, pool, self.address, self.ha_address, self.term.is_current
+        )
         topics.on_change = registration.topics_changed
         self._live_settings.subscribe(registration.apply_settings)
         self._live_settings.subscribe(topics.apply_settings)
@@ -348,27 +346,23 @@ class Broker:
 
     def _raise_failure(self) -> None:
         failure = self.store.flushed.error
-        has_space_again = self._has_space_again or (self.term is not None and opened_full(self.store))
+        has_space_again = self._has_space_again or (self.term.is_elected and opened_full(self.store))
         if isinstance(failure, StoreFailed) and not has_space_again:
             raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
     async def _load_state(self, store: MessageStore) -> BrokerState:
         settings = self.settings
-        trusts_files = self.term is None
+        trusts_files = not self.term.is_elected
         if settings.is_slave:
             return BrokerState.of_slave(store, settings, self._clock)
         are_files_trusted = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
-        rules = JournalRules(are_files_trusted, self._is_alone)
+        rules = JournalRules(are_files_trusted, lambda: self.term.is_alone)
         return await BrokerState.of_master(store, settings, self._clock, trusts_files, self._turn, rules)
-
-    def _is_alone(self) -> bool:
-        """Whether this one stays the master, or the next master has everything that this one has."""
-        return self.term is None or self.term.in_sync is None or self.term.in_sync.is_alone
 
     def _guard(self, guard: Guard | None) -> Guard | None:
         if self.settings.is_slave:
-            return refusing(guard, is_elected=self.term is not None)
-        if self.term is None:
+            return refusing(guard, is_elected=self.term.is_elected)
+        if not self.term.is_elected:
             return guard
         in_sync = self.term.in_sync
         return refusing_once_over(guard, self.term.accepts_writes, in_sync.request_settle if in_sync else lambda: None)
@@ -395,7 +389,7 @@ class Broker:
         status = Status(settings, figures, clock, times, lambda: self._status() | repeated_sends.status_lines())
         young_bytes = memory_bytes(settings)
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
-        quotas, accepts_writes = self._quotas, self._accepts_writes
+        quotas, accepts_writes = self._quotas, self.term.accepts_writes
         shared = SharedParts(
             store, writer, topics, groups, offsets, clients, consumption, clock, quotas, accepts_writes
         )
@@ -405,7 +399,7 @@ class Broker:
         self._sends, self._pulls, self._transactions = sends, pulls, transactions
         retries = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._subscribe_to_settings(store, groups, sends, pulls, figures)
-        host, is_elected = store.settings.store_host, self.term is not None
+        host, is_elected = store.settings.store_host, self.term.is_elected
         replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
         measured = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
@@ -511,11 +505,11 @@ class Broker:
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._live_settings.problem
         yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent_refusals.last
-        if self.term is not None and self.freed_space is None:  # DISK_FULL has the remedy otherwise
+        if self.term.is_elected and self.freed_space is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 
     def _status(self) -> dict[str, str]:
-        table = self.term.status_lines() if self.term is not None else {}
+        table = self.term.status_lines()
         problem = self._role.problem
         if problem:
             table = table | {"replicationProblem": problem}

@@ -132,7 +132,7 @@ class Member:
 
     @property
     def _in_sync(self) -> InSync | None:
-        return self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
+        return self.broker.term.in_sync if self.broker is not None else None
 
     async def __aenter__(self) -> Member:
         await self._tasks.__aenter__()

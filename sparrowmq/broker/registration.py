@@ -65,12 +65,19 @@ class Registration:
     """
 
     def __init__(
-        self, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str, ha_address: str
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        clock: Clock,
+        pool: Pool,
+        address: str,
+        ha_address: str,
+        may_register: Callable[[], bool] = lambda: True,
     ) -> None:
         self._clock = clock
         self._topics = topics
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
-        self.may_register: Callable[[], bool] = lambda: True
+        self.may_register = may_register
         self._links = [
             NameServerLink(namesrv, settings, topics, clock, pool, (address, ha_address), self)
             for namesrv in settings.namesrv

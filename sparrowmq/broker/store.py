@@ -70,21 +70,19 @@ _WHEN_FULL: Final = {
 }
 
 
-async def open_store(
-    settings: BrokerSettings, store_settings: StoreSettings, clock: Clock, term: Term | None
-) -> MessageStore:
+async def open_store(settings: BrokerSettings, store_settings: StoreSettings, clock: Clock, term: Term) -> MessageStore:
     """Open the store of a broker, or of a member with failover. Raises: as `MessageStore.open`, and DiskFull."""
-    has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
+    has_copies = term.is_elected or settings.role is not BrokerRole.ASYNC_MASTER
     store_settings = replace(store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
     for _ in range(_MAX_REPAIRS):
         try:
             return await _open(store_settings, clock, term)
         except CorruptRecord as damage:
             log.error("%s; the records are taken from another broker, if one has them", damage)
-            patience_s = _PATIENCE_LEASES * settings.lease_s if term is not None and not term.in_sync else 0.0
-            peers = term.peers if term is not None else None
+            patience_s = _PATIENCE_LEASES * settings.lease_s if term.is_elected and not term.in_sync else 0.0
+            peers = term.peers if term.is_elected else None
             reason = await repair_from_peers(settings, clock, damage.offset, patience_s, peers)
-            if reason and store_settings.awaits_copy and term is None:
+            if reason and store_settings.awaits_copy and not term.is_elected:
                 store_settings = replace(store_settings, awaits_copy=False)  # no broker has a copy now
             elif reason:
                 text = f"{damage.expected}. No other broker can repair it: {reason}"
@@ -92,14 +90,14 @@ async def open_store(
     raise StoreFailed(f"the log is damaged again after {_MAX_REPAIRS} repairs; check the disk")
 
 
-async def _open(store_settings: StoreSettings, clock: Clock, term: Term | None) -> MessageStore:
+async def _open(store_settings: StoreSettings, clock: Clock, term: Term) -> MessageStore:
     try:
-        if term is None:
+        if not term.is_elected:
             return MessageStore.open(store_settings, clock=clock)
         # Open it in a thread, because a task of this event loop renews the lease of a master meanwhile.
         return await asyncio.to_thread(MessageStore.open, store_settings, clock=clock, cut_at=term.cut_at)
     except DiskFull as full:
-        if isinstance(full, OutOfResources) or (term is not None and term.in_sync is not None):
+        if isinstance(full, OutOfResources) or term.in_sync is not None:
             raise
         return MessageStore.open_full(store_settings, full, clock=clock)
 

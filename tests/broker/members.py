@@ -103,7 +103,7 @@ class Members:
             member = self._running[number][0]
             leases += [member._lease.number] if member._lease is not None else []
             member._etcd._endpoints = ["127.0.0.1:1"]
-            in_sync = member.broker.term.in_sync if member.broker and member.broker.term else None
+            in_sync = member.broker.term.in_sync if member.broker else None
             if in_sync is not None:
                 in_sync._commit = self.no_answer
         for number in numbers:

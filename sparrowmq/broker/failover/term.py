@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.in_sync import InSync
@@ -38,6 +39,7 @@ class Term:
     elect: Callable[[bool], Awaitable[None]] | None = None
     hand_over: Callable[[int], Awaitable[int]] | None = None
     process_ms: int = 0
+    is_elected: bool = True  # False: the settings say who is master (`NO_FAILOVER`)
     log_epoch: Callable[[], int] = lambda: 0
     etcd_tls: ClientContext | None = None
 
@@ -46,15 +48,22 @@ class Term:
         """Whether clients must not read: no master is known, or a new one does not know yet which members follow."""
         if self.in_sync is not None:
             return self.in_sync.hides_log
-        return self.leader is None
+        return self.is_elected and self.leader is None
 
     def may_have_more(self, end: int) -> bool:
         """Whether a slave's log, which ends at `end` after any cut, may have messages that its master lacks."""
-        if self.in_sync is not None or self.is_shared:
+        if self.in_sync is not None or self.is_shared or not self.is_elected:
             return False
         return self.cut_at is None or end > self.cut_at
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this one stays the master, or the next master has everything that this one has."""
+        return self.in_sync is None or self.in_sync.is_alone
+
     def status_lines(self) -> dict[str, str]:
+        if not self.is_elected:
+            return {}
         lines = {
             "memberId": str(self.member),
             "masterEpoch": str(self.epoch),
@@ -65,3 +74,6 @@ class Term:
             lines["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
             lines["epochSettled"] = str(self.in_sync.is_settled).lower()
         return lines
+
+
+NO_FAILOVER: Final = Term(0, 0, is_elected=False)

@@ -109,11 +109,11 @@ class InspectHandler:
 
 
 class LeadershipHandler:
-    """Take an operator's orders to the members of a group. A broker without failover has no term, and refuses them."""
+    """Take an operator's orders to the members of a group. A broker without failover refuses them."""
 
-    def __init__(self, term: Term | None, figures: Figures) -> None:
+    def __init__(self, term: Term, figures: Figures) -> None:
         self._term = term
-        if term is not None:
+        if term.is_elected:
             problem = term.problem
             figures.gauge(
                 "sparrowmq_member_problem",
@@ -123,21 +123,21 @@ class LeadershipHandler:
 
     @handles(HandOverLead)
     async def hand_over(self, header: HandOverLead, body: bytes, peer: Peer) -> HandOverLeadReply:
-        if self._term is None or self._term.hand_over is None:
+        if self._term.hand_over is None:
             raise _no_term_error(self._term)
         return HandOverLeadReply(await self._term.hand_over(header.member))
 
     @handles(ElectMember)
     async def elect(self, header: ElectMember, body: bytes, peer: Peer) -> None:
-        if self._term is None or self._term.elect is None:
+        if self._term.elect is None:
             raise _no_term_error(self._term)
         if header.member != self._term.member:
             raise system_error(f"this is member {self._term.member}")
         await self._term.elect(header.force)
 
 
-def _no_term_error(term: Term | None) -> RemoteError:
-    problem = "enableControllerMode is not set" if term is None else "this member is not the master"
+def _no_term_error(term: Term) -> RemoteError:
+    problem = "this member is not the master" if term.is_elected else "enableControllerMode is not set"
     return system_error(problem)
 
 

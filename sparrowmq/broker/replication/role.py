@@ -54,7 +54,7 @@ class BrokerContext:
     store: MessageStore
     clock: Clock
     figures: Figures
-    term: Term | None
+    term: Term
     slaves: Listener | None
     tls: ServerTls
     client_tls: ssl.SSLContext | None
@@ -72,9 +72,8 @@ class ReplicationRole:
 
     @property
     def problem(self) -> str:
-        term, slave = self._broker.term, self._slave
-        master_problem = term.problem() if term is not None else ""
-        return master_problem or (slave.problem if slave is not None else "")
+        slave = self._slave
+        return self._broker.term.problem() or (slave.problem if slave is not None else "")
 
     def stop(self) -> None:
         if self._slave is not None:
@@ -84,11 +83,11 @@ class ReplicationRole:
         context = self._broker
         if context.slaves is None:
             return []
-        epoch, in_sync = (context.term.epoch, context.term.in_sync) if context.term else (None, None)
-        rules = ha_master_rules(context.settings, epoch)
+        term = context.term
+        rules = ha_master_rules(context.settings, term.epoch if term.is_elected else None)
         addresses = partial(addresses_by_number, context.settings, context.address, pool)
         store, clock, figures = context.store, context.clock, context.figures
-        master = HaMaster(store, context.slaves, clock, rules, figures, in_sync, context.tls, addresses)
+        master = HaMaster(store, context.slaves, clock, rules, figures, term.in_sync, context.tls, addresses)
         self.status = master.status
         return [master.part()]
 
@@ -114,12 +113,11 @@ class ReplicationRole:
             slave.set_master(shipping)
 
         def on_trust_of_member() -> None:
-            assert term is not None
             term.on_joined()
             self.high_watermark.note_equal_logs()
             mirror.wake()
 
-        if term is None:
+        if not term.is_elected:
             registration.on_master = follow_master
         else:
             slave.on_trust, slave.on_lost = on_trust_of_member, lambda: None
@@ -129,7 +127,7 @@ class ReplicationRole:
 
     async def peers(self, pool: Pool) -> Sequence[str]:
         context = self._broker
-        if context.term is not None:
+        if context.term.is_elected:
             others = await context.term.peers()
         else:
             others = await same_log_addresses(context.settings, context.address, pool)
@@ -140,7 +138,7 @@ class ReplicationRole:
         from sparrowmq.protocol import replication
 
         rules, term = ha_slave_rules(self._broker.settings, self._broker.client_tls), self._broker.term
-        if term is None:
+        if not term.is_elected:
             return rules
 
         introduction = replication.introduction(
@@ -152,20 +150,19 @@ class ReplicationRole:
 class HighWatermark:
     """Decides whether consumers may read, and how far. `asks_master`: a slave asks its master how far."""
 
-    def __init__(self, store: MessageStore, term: Term | None, *, is_full: bool) -> None:
+    def __init__(self, store: MessageStore, term: Term, *, is_full: bool) -> None:
         self.on_change: Callable[[], object] = lambda: None
         self._store = store
         self._term = term
         self._log_end_at_start = store.end
-        leader = term.leader if term is not None else None
-        self.asks_master = leader is not None and leader.tells_shown and not is_full
-        self._may_have_more = term is not None and (self.asks_master or term.may_have_more(store.end))
-        if term is not None and term.in_sync is not None:
+        self.asks_master = term.leader is not None and term.leader.tells_shown and not is_full
+        self._may_have_more = self.asks_master or term.may_have_more(store.end)
+        if term.in_sync is not None:
             term.in_sync.on_settled = lambda: self.on_change()
 
     @property
     def is_hidden(self) -> bool:
-        return self._term is not None and (self._term.hides_log or self._may_have_more)
+        return self._term.hides_log or self._may_have_more
 
     def follow(self, slave: HaSlave) -> None:
         if self.asks_master:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.broker.failover.term import Term
+from sparrowmq.broker.failover.term import NO_FAILOVER, Term
 from sparrowmq.broker.handlers.admin_handler import LeadershipHandler
 from sparrowmq.errors import RemoteError
 from sparrowmq.metrics.figures import Figures
@@ -13,7 +13,7 @@ from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 
 async def test_a_broker_without_failover_and_a_slave_refuse_orders(connect) -> None:
     peer = (await connect()).session
-    alone = LeadershipHandler(None, Figures())
+    alone = LeadershipHandler(NO_FAILOVER, Figures())
     with pytest.raises(RemoteError, match="enableControllerMode is not set"):
         await alone.hand_over(HandOverLead(), b"", peer)
     with pytest.raises(RemoteError, match="enableControllerMode is not set"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.failover.group_state import Leader
-from sparrowmq.broker.failover.term import Term
+from sparrowmq.broker.failover.term import NO_FAILOVER, Term
 from sparrowmq.broker.replication.ha_slave import HaSlave, HaSlaveRules
 from sparrowmq.broker.replication.role import HighWatermark
 from sparrowmq.metrics.figures import Figures
@@ -41,7 +41,7 @@ def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> t
 def test_a_broker_without_failover_shows_all_and_a_member_without_a_master_nothing(
     store: MessageStore,
 ) -> None:
-    assert not HighWatermark(store, None, is_full=False).is_hidden
+    assert not HighWatermark(store, NO_FAILOVER, is_full=False).is_hidden
     assert HighWatermark(store, Term(1, 3), is_full=False).is_hidden
 
 
