@@ -13,7 +13,7 @@ look: before, perhaps only one of the two is replaced.
 
 The end of a certificate is its field notAfter, read from the file without a library:
 
-    Certificate ::= SEQUENCE { SEQUENCE { [0] version, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter } ...
+    Validity ::= SEQUENCE { notBefore, notAfter }
 
 Source: TlsHelper, FileWatchService and TlsMode, Java 4.9.8; RFC 5280, sections 4.1 and 4.1.2.5.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -39,9 +40,11 @@ log = logging.getLogger(__name__)
 
 _PEM_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _PEM_END: Final = "-----END CERTIFICATE-----"
-_VERSION_TAG: Final = 0xA0
-_UTC_TIME_TAG: Final = 0x17  # two digits of the year, 1950 to 2049
-_VALUES_BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
+# notBefore and notAfter: each is a UTCTime, with two digits of the year, or a GeneralizedTime. Before them are only the
+# serial number, the algorithm and the names of the issuer, which no operator calls so.
+_VALIDITY_PATTERN: Final = re.compile(
+    rb"\x30[\x1e\x20\x22](?:\x17\x0d[0-9]{12}|\x18\x0f[0-9]{14})Z(?:\x17\x0d([0-9]{12})|\x18\x0f([0-9]{14}))Z"
+)
 _SOON_DAYS: Final = 14
 _DAY_S: Final = 86_400
 POLL_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
@@ -373,8 +376,13 @@ def ends_at(certificate: Path) -> datetime | None:
         text = certificate.read_text(errors="replace")
         begin = text.index(_PEM_BEGIN)
         pem = text[begin : text.index(_PEM_END, begin) + len(_PEM_END)]
-        return _not_after(ssl.PEM_cert_to_DER_cert(pem))
-    except (OSError, ValueError, IndexError):
+        validity = _VALIDITY_PATTERN.search(ssl.PEM_cert_to_DER_cert(pem))
+        if validity is None:
+            return None
+        year = "%y" if validity[1] else "%Y"
+        end = (validity[1] or validity[2]).decode("ascii")
+        return datetime.strptime(end, f"{year}%m%d%H%M%S").replace(tzinfo=UTC)
+    except (OSError, ValueError):
         return None
 
 
@@ -387,31 +395,3 @@ def ends_soon(certificate: Path, end: datetime | None, now_ms: int, effect: str)
         return ""
     moment = f"{end:%Y-%m-%d %H:%M} UTC"
     return f"{certificate} ended at {moment}; {effect}" if days < 0 else f"{certificate} ends at {moment}"
-
-
-def _not_after(der: bytes) -> datetime:
-    """Raises: ValueError, IndexError, it is no certificate."""
-    _, _, at = _read_header(der, 0)  # the certificate
-    _, _, at = _read_header(der, at)  # what is signed
-    if der[at] == _VERSION_TAG:
-        at = _end_of_value(der, at)
-    for _ in range(_VALUES_BEFORE_VALIDITY):
-        at = _end_of_value(der, at)
-    _, _, at = _read_header(der, at)  # the validity
-    kind, size, begin = _read_header(der, _end_of_value(der, at))
-    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
-    return datetime.strptime(der[begin : begin + size].decode("ascii"), form).replace(tzinfo=UTC)
-
-
-def _read_header(der: bytes, at: int) -> tuple[int, int, int]:
-    """Return the tag, the size and the begin of the content of the value at an offset."""
-    size, begin = der[at + 1], at + 2
-    if size & 0x80:
-        count = size & 0x7F
-        size, begin = int.from_bytes(der[begin : begin + count]), begin + count
-    return der[at], size, begin
-
-
-def _end_of_value(der: bytes, at: int) -> int:
-    _, size, begin = _read_header(der, at)
-    return begin + size
