@@ -19,7 +19,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.latencies import LONG_STEP_S, Latencies
 from sparrowmq.remoting.request_dispatch import Dispatcher
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.server_session import ServerSession
 from sparrowmq.store.queues.plain_reading import QueueLane
 
 _JSON = int(Serializer.JSON)
@@ -51,7 +51,7 @@ class PlainPulls:
             lanes.unknown.clear()
         return lanes.is_open
 
-    def answer(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+    def answer(self, session: ServerSession, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
         """Answer pulls. Returns those that wait for room, or else those that take the long way."""
         answers, handler, latencies = PullAnswers(), self._handler, self._dispatcher.latencies
         if are_late:
@@ -72,7 +72,7 @@ class PlainPulls:
             self._count(session, count, began, latencies)
         return waiting, [] if waiting else [codec.decode(_JSON, pull.header, b"") for pull in pulls[count:]]
 
-    def _count(self, session: Session, count: int, began: float, latencies: Latencies) -> None:
+    def _count(self, session: ServerSession, count: int, began: float, latencies: Latencies) -> None:
         now = session.monotonic()
         if now - began > LONG_STEP_S:
             latencies.add_long_step(PULL_CODE)

@@ -278,7 +278,7 @@ class TurnShare:
     """The share of a turn that one connection gets."""
 
     def __init__(self, turn_bytes: int = TURN_BYTES) -> None:
-        self.busy_count = 0
+        self.busy: set[TurnWaiter] = set()  # connections with requests that wait, or are not decoded yet
         self.is_spent = False  # whether this turn has made as many bytes of answers as it may
         self._turn_bytes = turn_bytes
         self._made_bytes = 0
@@ -286,9 +286,9 @@ class TurnShare:
         self._is_due = False
         self._waiters: dict[TurnWaiter, Callable[[], None]] = {}
 
-    def bytes_of_one(self) -> int:
+    def bytes_of_one(self, max_bytes: int) -> int:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
-        return max(LEAST_TURN_BYTES, self._turn_bytes // max(1, self.busy_count))
+        return min(max_bytes, max(LEAST_TURN_BYTES, self._turn_bytes // max(1, len(self.busy))))
 
     def share_end_s(self, began: float) -> float:
         """Return when a connection that began to read at `began` stops to handle requests."""
@@ -309,6 +309,7 @@ class TurnShare:
         self._begin_next_soon()
 
     def forget(self, connection: TurnWaiter) -> None:
+        self.busy.discard(connection)
         self._waiters.pop(connection, None)
 
     def _begin_next_soon(self) -> None:

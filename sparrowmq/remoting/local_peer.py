@@ -28,7 +28,8 @@ from sparrowmq.protocol.wire.reply import Buffer, reply_command
 from sparrowmq.remoting.budget import COUNTED_BYTES, SHORT_ANSWERS, Budget, SessionLimits
 from sparrowmq.remoting.handler import PendingReply
 from sparrowmq.remoting.request_in_flight import RequestInFlight
-from sparrowmq.remoting.session import HELD, Dispatch, Session
+from sparrowmq.remoting.server_session import HELD, ServerSession
+from sparrowmq.remoting.session import Dispatch
 
 REQUEST_BYTES: Final = 512  # the memory of a request besides its body
 FEW_BYTES: Final = 64 * 1024  # of requests that are put off, which there is room for in any case
@@ -47,7 +48,7 @@ class LocalServer:
     budget: Budget | None = None
 
 
-class LocalPeer(Session):
+class LocalPeer(ServerSession):
     """A client at `address`, which calls the server by the same methods by which the server calls the client.
 
     `push` handles the requests that only clients serve.
@@ -68,8 +69,7 @@ class LocalPeer(Session):
 
     def has_room_for(self, body: bytes) -> bool:
         """Whether a request with this body is handled now, or may be put off."""
-        has_room = self._budget is None or self._budget.has_room
-        if has_room or not (self._undone or self._stop_reasons & HELD):
+        if self._budget.has_room or not (self._undone or self._stop_reasons & HELD):
             return True
         return self._put_off_bytes + len(body) + REQUEST_BYTES <= FEW_BYTES
 
@@ -148,8 +148,7 @@ class LocalPeer(Session):
 
     def _count_put_off(self, change: int) -> None:
         self._put_off_bytes += change
-        if self._budget is not None:
-            self._budget.hold(change)
+        self._budget.hold(change)
 
     def _address_of(self, request: Request[Any]) -> str:
         return self.address if request.code in _PUSHES else self.local_address

@@ -28,7 +28,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS
 from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.connection_errors import why_tls_failed, why_unconnected
-from sparrowmq.remoting.session import Dispatch, Session, protocol_of
+from sparrowmq.remoting.session import Dispatch, Session
 
 CONNECT_S = 3.0
 FIRST_PAUSE_S = 0.05
@@ -155,9 +155,8 @@ class Pool:
             self._on_connection_change(address, is_open=False)
 
     async def _open(self, host: str, port: int) -> Session:
-        make_session = protocol_of(self._make_session)
-        session: Session
-        transport, session = await asyncio.get_running_loop().create_connection(make_session, host, port, ssl=self._tls)
+        loop = asyncio.get_running_loop()
+        transport, session = await loop.create_connection(self._make_session, host, port, ssl=self._tls)
         if transport.is_closing():  # A closed socket takes no option, and that of uvloop raises ValueError.
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         _limit_silence(transport.get_extra_info("socket"))

@@ -21,7 +21,8 @@ from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.listener import LimitedSessions, Listener
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.session import Dispatch, Session, protocol_of
+from sparrowmq.remoting.server_session import ServerSession
+from sparrowmq.remoting.session import Dispatch
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.encryption import Opening
 
@@ -88,7 +89,7 @@ class Server:
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._unlogged_refusals = 0
         self._refusals_logged_s = -REFUSALS_LOG_PERIOD_S
-        self._limited_sessions = LimitedSessions[Session](
+        self._limited_sessions = LimitedSessions[ServerSession](
             self._limits.connections,
             clock,
             lambda session: session.is_introduced,
@@ -165,7 +166,7 @@ class Server:
             await self._clock.sleep(period_s)
             await run_to_end(for_each(list(self.sessions), self._end_if_gone))
 
-    def _end_if_gone(self, session: Session) -> None:
+    def _end_if_gone(self, session: ServerSession) -> None:
         limits, clock = self._limits, self._clock
         silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
@@ -182,15 +183,15 @@ class Server:
     def _protocol_factory(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
         tls = self._tls
         if tls is None:
-            return protocol_of(lambda: self._make_session(dispatch()))
+            return lambda: self._make_session(dispatch())
         return lambda: Opening(self._make_session(dispatch()), tls, self._clock)
 
-    def _make_session(self, dispatch: Dispatch) -> Session:
-        return Session(
+    def _make_session(self, dispatch: Dispatch) -> ServerSession:
+        return ServerSession(
             dispatch, self._clock, self._limits.session, turn=self._turn, on_begin=self._admit, budget=self.budget
         )
 
-    def _admit(self, session: Session) -> None:
+    def _admit(self, session: ServerSession) -> None:
         if self.quotas is not None and not self.quotas.connect(session):
             self.refused["quota"] += 1
             session.abort()
@@ -203,7 +204,7 @@ class Server:
             self.refused["limit"] += 1
             self._log_refusals()
 
-    def _on_session_end(self, session: Session) -> None:
+    def _on_session_end(self, session: ServerSession) -> None:
         self._bytes_ended[0] += session.received_bytes
         self._bytes_ended[1] += session.sent_bytes
         self._limited_sessions.discard(session)
@@ -222,7 +223,7 @@ class Server:
         self._refusals_logged_s, self._unlogged_refusals = now, 0
 
 
-def _end_session(session: Session) -> None:
+def _end_session(session: ServerSession) -> None:
     """End a session: gracefully if its peer reads, otherwise at once, as sending its answers might never end."""
     if session.is_backed_up:
         session.abort()

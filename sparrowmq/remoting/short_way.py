@@ -17,6 +17,7 @@ from sparrowmq.kernel.pulls import Pull, PullLanes
 from sparrowmq.loop.durability import Durability
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.reply_queue import ReplyQueue
+from sparrowmq.remoting.server_session import ServerSession
 from sparrowmq.remoting.session import Session
 
 
@@ -36,7 +37,7 @@ class Pulls(Protocol):
     def prepare(self) -> bool:
         """Compare the rules. Returns whether pulls may take the short way."""
 
-    def answer(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+    def answer(self, session: ServerSession, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
         """Do `ShortWay.answer_pulls`."""
 
 
@@ -71,6 +72,7 @@ class PlainSends:
 
     def admit(self, session: Session) -> None:
         """Let later requests of a connection take lanes."""
+        assert isinstance(session, ServerSession)
         session.short_way, session.sender = self, Sender(self._lanes, self._pulls.lanes, session.host)
 
     def prepare(self) -> bool:
@@ -85,10 +87,12 @@ class PlainSends:
         self._log.prepare_burst()
         return True
 
-    def answer_pulls(self, session: Session, pulls: list[Pull], are_late: bool) -> tuple[list[Pull], list[Command]]:
+    def answer_pulls(
+        self, session: ServerSession, pulls: list[Pull], are_late: bool
+    ) -> tuple[list[Pull], list[Command]]:
         return self._pulls.answer(session, pulls, are_late)
 
-    def park(self, session: Session) -> None:
+    def park(self, session: ServerSession) -> None:
         assert session.sender is not None
         self._log.begin_prepared_burst()
         self._replies.add_lanes(session, session.sender, self._durability(), self._note_taken)

@@ -11,7 +11,7 @@ import pytest
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.members import Members
 from tests.interop.etcd import LiveEtcd
@@ -64,7 +64,7 @@ async def connect() -> AsyncIterator[Connect]:
         async def connect() -> Peer:
             pushed: list[Command] = []
             _, near = await asyncio.get_running_loop().create_connection(
-                protocol_of(lambda: Session(lambda _, command: pushed.append(command), clock)),
+                lambda: Session(lambda _, command: pushed.append(command), clock),
                 "127.0.0.1",
                 server.port,
             )

@@ -21,6 +21,7 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.handler import PendingRequest, Reply
 from sparrowmq.remoting.quotas import Quotas
+from sparrowmq.remoting.server_session import ServerSession
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
@@ -200,7 +201,7 @@ async def test_many_pulls_wake_in_slices_and_lines_take_turns(store: MessageStor
 
 async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: MessageStore) -> None:
     clock = ManualClock()
-    session = Session(lambda session, command: None, clock)
+    session = ServerSession(lambda session, command: None, clock)
     session._out_bytes = 1 << 30
     reads: list[int] = []
     pulls = held_pulls(store, clock, reads=reads)

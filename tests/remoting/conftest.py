@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server, ServerLimits
-from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.remoting.session import Session
 
 Serve = Callable[..., AbstractAsyncContextManager[tuple[Server, Session]]]
 
@@ -33,9 +33,7 @@ def serve() -> Serve:
         clock = clock or SystemClock()
         async with Server(dispatch, clock, "127.0.0.1", 0, limits) as server:
             loop = asyncio.get_running_loop()
-            _, session = await loop.create_connection(
-                protocol_of(lambda: Session(pushed, clock)), "127.0.0.1", server.port
-            )
+            _, session = await loop.create_connection(lambda: Session(pushed, clock), "127.0.0.1", server.port)
             try:
                 yield server, session
             finally:

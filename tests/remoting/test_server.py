@@ -15,7 +15,7 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.server import Server, ServerLimits
-from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -84,7 +84,7 @@ async def test_connections_without_a_request_give_their_places_at_once(serve: Se
             writer.write(b"\0")
         await until(lambda: sum(peer.pending_bytes for peer in server.sessions) == 19)
         late = Session(lambda session, command: None, SystemClock())
-        await asyncio.get_running_loop().create_connection(protocol_of(lambda: late), "127.0.0.1", server.port)
+        await asyncio.get_running_loop().create_connection(lambda: late, "127.0.0.1", server.port)
         await late.call(PULL)
         assert await strangers[0][0].read() == b"", "the oldest of them"
         more = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(100)]
@@ -196,7 +196,7 @@ async def test_a_stopped_server_reads_its_peers_before_it_judges_them() -> None:
     try:
         port = int(await server.stdout.readline())
         session = Session(lambda session, command: None, SystemClock())
-        await asyncio.get_running_loop().create_connection(protocol_of(lambda: session), "127.0.0.1", port)
+        await asyncio.get_running_loop().create_connection(lambda: session, "127.0.0.1", port)
         await session.call(PULL, timeout_s=30)
         server.send_signal(signal.SIGSTOP)
         asked = session.call(PULL, timeout_s=30)
@@ -277,8 +277,7 @@ async def test_large_requests_wait_for_room_and_all_come_through(serve: Serve) -
     async with serve(count, limits=limits) as (server, _):
         loop, clock = asyncio.get_running_loop(), SystemClock()
         made = [
-            await loop.create_connection(protocol_of(lambda: Session(answer, clock)), "127.0.0.1", server.port)
-            for _ in range(6)
+            await loop.create_connection(lambda: Session(answer, clock), "127.0.0.1", server.port) for _ in range(6)
         ]
         sessions = [session for _, session in made]
         calls = [session.call(PULL, bytes(900_000), timeout_s=30) for _ in range(3) for session in sessions]

@@ -14,7 +14,8 @@ from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import _MAX_WHOLE_FRAMES_BYTES, Dispatch, Session
+from sparrowmq.remoting.server_session import _MAX_WHOLE_FRAMES_BYTES, ServerSession
+from sparrowmq.remoting.session import Dispatch, Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -83,13 +84,13 @@ async def test_no_answer_in_time_is_a_timeout_that_names_the_request(serve: Serv
 
 async def test_a_client_reads_answers_before_it_judges_requests_after_a_pause() -> None:
     clock, transport = ManualClock(), _Transport()
-    session, peer = Session(echo, clock), _Transport()
+    session, peer = ServerSession(echo, clock), _Transport()
     session.connection_made(transport)
     asked = session.call(pull(4), timeout_s=3)
     await clock.advance(2)
     await clock.pause(60)
     assert not session.is_mute
-    other = Session(echo, clock)
+    other = ServerSession(echo, clock)
     other.connection_made(peer)
     other.data_received(b"".join(transport.events))
     await clock.advance()
@@ -224,7 +225,7 @@ async def test_bytes_that_are_no_frame_end_only_their_own_connection(serve: Serv
 async def test_reading_stops_while_too_many_requests_wait() -> None:
     clock = ManualClock()
     limits = SessionLimits(waiting_requests=2)
-    session = Session(lambda session, command: None, clock, limits)
+    session = ServerSession(lambda session, command: None, clock, limits)
     transport = _Transport()
     session.connection_made(transport)
     for _ in range(3):
@@ -266,7 +267,7 @@ async def test_a_large_frame_that_ends_before_it_has_room_stops_reading_no_longe
     budget = Budget(clock, BudgetLimits(frame_bytes=2 * LARGE_FRAME_BYTES))
     size = 2 * LARGE_FRAME_BYTES - 1000
     frame = encode_request(pull(), PullMessage.code, 5, size, oneway=True) + bytes(size)
-    sessions = [Session(lambda session, command: None, clock, budget=budget) for _ in range(2)]
+    sessions = [ServerSession(lambda session, command: None, clock, budget=budget) for _ in range(2)]
     transports = [_Transport(), _Transport()]
     for session, transport in zip(sessions, transports, strict=True):
         session.connection_made(transport)
@@ -287,7 +288,7 @@ async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Ser
     limits = ServerLimits(session=SessionLimits(FrameLimits(), 10_000, 500_000))
     async with serve(big, limits=limits) as (server, session):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
-        template = Session(lambda s, c: None, ManualClock())
+        template = ServerSession(lambda s, c: None, ManualClock())
         frames = b"".join(template._wire.request(pull(), b"", None)[1] for _ in range(1))  # type: ignore[arg-type]
         for _ in range(2000):
             writer.write(frames)
@@ -313,10 +314,10 @@ async def test_requests_behind_answers_that_nobody_reads_wait_and_come_in_order(
         for _ in range(100):
             await asyncio.sleep(0)
         assert len(handled) < 60  # what the system's buffers and two turns take
-        assert server.budget.turn.busy_count == 1
+        assert server.budget.turn.busy
         session._transport.resume_reading()  # type: ignore[union-attr]
         answers = await asyncio.gather(*calls)
-        assert server.budget.turn.busy_count == 0
+        assert not server.budget.turn.busy
     assert [answer.header.next_begin_offset for answer in answers] == list(range(600)) == handled
     assert {len(answer.body) for answer in answers} == {300_000}
 
@@ -330,10 +331,10 @@ async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(
         for number in range(300):
             session.call(pull(number)).cancel()
         await until(lambda: server.budget._unread_bytes)
-        assert server.budget.turn.busy_count == 1
+        assert server.budget.turn.busy
         session.abort()
         await until(lambda: not server.sessions)
-        assert (server.budget.turn.busy_count, server.budget._unread_bytes) == (0, 0)
+        assert (server.budget.turn.busy, server.budget._unread_bytes) == (set(), 0)
 
 
 async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold(serve: Serve) -> None:
@@ -353,7 +354,7 @@ async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold
 async def test_requests_are_decoded_in_portions_but_handled_in_one_turn_if_there_is_time() -> None:
     seen: list[int] = []
     limits = SessionLimits(FrameLimits(at_once=64))
-    session = Session(lambda session, command: seen.append(command.opaque), ManualClock(), limits)
+    session = ServerSession(lambda session, command: seen.append(command.opaque), ManualClock(), limits)
     session.connection_made(_Transport())
     session.data_received(
         b"".join(encode_request(pull(), PullMessage.code, number, oneway=True) for number in range(1000))
@@ -364,7 +365,7 @@ async def test_requests_are_decoded_in_portions_but_handled_in_one_turn_if_there
 async def test_requests_that_take_long_wait_for_the_next_turn_of_the_loop() -> None:
     seen: list[int] = []
     clock = ManualClock()
-    session = Session(lambda session, command: work(command), clock)
+    session = ServerSession(lambda session, command: work(command), clock)
     session.connection_made(_Transport())
 
     def work(command: Command) -> None:
@@ -473,7 +474,7 @@ async def test_a_peer_that_reads_slowly_gets_every_answer(count: int, size: int)
 
     transport = _Slow()
     limits = SessionLimits(FrameLimits(at_once=256), unsent_bytes=512 * 1024)
-    transport.session = session = Session(answer, ManualClock(), limits)
+    transport.session = session = ServerSession(answer, ManualClock(), limits)
     session.connection_made(transport)
     requests = [encode_request(pull(), PullMessage.code, opaque) for opaque in range(count)]
     session.data_received(b"".join(requests))
@@ -497,7 +498,7 @@ async def test_a_peer_that_was_gone_before_it_was_accepted_is_forgotten() -> Non
 
     transport = Gone()
     begun: list[Session] = []
-    Session(echo, ManualClock(), on_begin=begun.append).connection_made(transport)
+    ServerSession(echo, ManualClock(), on_begin=begun.append).connection_made(transport)
     assert transport.aborted and not begun
 
 
@@ -528,7 +529,7 @@ async def test_no_answer_leaves_before_what_the_turn_writes() -> None:
         turn.write(lambda: transport.events.append("stored"))
         session.reply(command, 0, None, "stored before this")
 
-    session = Session(store_and_reply, ManualClock(), turn=turn)
+    session = ServerSession(store_and_reply, ManualClock(), turn=turn)
     session.connection_made(transport)
     session.reply(Command(code=11, opaque=1), 0, None, "an earlier answer")  # asks for its step first
     session.data_received(encode_request(pull(), PullMessage.code, 2))
@@ -549,6 +550,9 @@ class _Transport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closed
 
@@ -566,6 +570,6 @@ class _Transport(asyncio.Transport):
 
 
 def _connected(dispatch: Dispatch, limits: SessionLimits | None = None) -> tuple[Session, _Transport]:
-    session, transport = Session(dispatch, ManualClock(), limits), _Transport()
+    session, transport = ServerSession(dispatch, ManualClock(), limits), _Transport()
     session.connection_made(transport)
     return session, transport

@@ -9,6 +9,7 @@ from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage
 from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import BURST_S, LEAST_BURST_S, LEAST_TURN_BYTES, TURN_S, Budget, BudgetLimits, TurnShare
+from sparrowmq.remoting.server_session import ServerSession
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import until
@@ -36,7 +37,7 @@ def frame(request: object, opaque: int) -> bytes:
     return encode_request(request, request.code, opaque)  # type: ignore[arg-type, attr-defined]
 
 
-def sessions_of(count: int, handled: list[Command], clock: ManualClock, took_s: float = 0.0) -> list[Session]:
+def sessions_of(count: int, handled: list[Command], clock: ManualClock, took_s: float = 0.0) -> list[ServerSession]:
     """Connections of one server; a pull gets a large answer, and each request takes so long."""
 
     def answer(session: Session, command: Command) -> None:
@@ -45,7 +46,7 @@ def sessions_of(count: int, handled: list[Command], clock: ManualClock, took_s: 
         session.reply(command, 0, None, None, bytes(ANSWER_BYTES) if command.code == PULL else b"")
 
     budget = Budget(clock, BudgetLimits(turn_bytes=4 * MB))
-    made = [Session(answer, clock, budget=budget) for _ in range(count)]
+    made = [ServerSession(answer, clock, budget=budget) for _ in range(count)]
     for session in made:
         session.connection_made(_Transport())
     return made
@@ -86,7 +87,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten() -> None:
         session.data_received(frame(pull(), number))
     readers[-1].connection_lost(None)
     budget = readers[0]._budget
-    assert budget is not None and readers[-1] not in budget.turn._waiters
+    assert readers[-1] not in budget.turn._waiters
     await until(lambda: len(handled) == 29)
 
 
@@ -116,9 +117,11 @@ async def test_those_who_wait_get_less_time_the_more_they_are() -> None:
 def test_a_turn_is_shared_by_those_who_have_more_to_be_answered() -> None:
     share = TurnShare(4 * MB)
     shares = []
-    for share.busy_count in (0, 1, 8, 1000):
-        shares.append(share.bytes_of_one())
+    for count in (0, 1, 8, 1000):
+        share.busy = {Holder(share) for _ in range(count)}
+        shares.append(share.bytes_of_one(16 * MB))
     assert shares == [4 * MB, 4 * MB, MB // 2, LEAST_TURN_BYTES]
+    assert share.bytes_of_one(1000) == 1000
 
 
 async def test_connections_have_their_turns_in_the_order_in_which_they_began_to_wait() -> None:

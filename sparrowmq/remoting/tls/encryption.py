@@ -255,7 +255,7 @@ class Opening:
         elif self._tls.mode is TlsMode.ENFORCING:
             self._refuse(f"it speaks plain text, and tls.server.mode is {self._tls.mode.value} here", data)
         elif self._transport is not None:
-            self._transport.set_protocol(self._session)  # type: ignore[arg-type]  # see session.protocol_of
+            self._transport.set_protocol(self._session)  # type: ignore[arg-type]  # it has all methods of a protocol
             self._session.data_received(data)
 
     def eof_received(self) -> bool:

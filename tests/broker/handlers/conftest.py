@@ -53,7 +53,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.remoting.session import Session
 from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
@@ -204,9 +204,7 @@ async def connect(desk) -> AsyncIterator:
                         answer(session, command)
 
                 loop = asyncio.get_running_loop()
-                _, session = await loop.create_connection(
-                    protocol_of(lambda: Session(hear, clock)), "127.0.0.1", server.port
-                )
+                _, session = await loop.create_connection(lambda: Session(hear, clock), "127.0.0.1", server.port)
                 clients.append(Client(session, pushed))
                 return clients[-1]
 

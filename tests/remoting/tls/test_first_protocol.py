@@ -57,7 +57,7 @@ async def test_a_plain_session_reads_from_the_socket_itself() -> None:
     async with serving() as server, connected(server, None) as session:
         await session.call(PULL)
         (far,) = server.sessions
-        assert far._transport is not None and far._transport.get_protocol() is far  # type: ignore[comparison-overlap]
+        assert far._transport is not None and far._transport.get_protocol() is far
 
 
 async def test_without_a_certificate_one_is_made_once_for_all_that_come(
