@@ -1,26 +1,24 @@
-"""A batch of thousands of messages, stored in parts, so that it does not keep the event loop from other requests.
+"""Batches that are stored in parts, so that they do not keep the event loop from other requests.
 
-    batch of 10,000 ── check all of it, in slices ── part, pause, part, pause, ... ── one answer
+    batch of 10,000 ── read and check all of it, in slices ── part, pause, part, pause, ... ── one answer
 
-A part takes about 2 ms. Its messages are side by side in the log and in the queue. Between two parts, other requests
-may add messages to the queue: then the answer names the place of each message, as for a batch that is sent again. All
-is checked before the first part is stored, and the log has room for all of them. So only a full or broken disk, or the
-end of the broker, can separate the parts. The producer gets no answer then: after any error it would send the batch to
-another broker, which doubles the first part.
+A batch of plain messages is stored at once, however many it has. Two kinds of batches are stored in parts: those that
+are sent again, as each message is looked up, and those of hundreds of messages that are not plain. Between two parts,
+other requests may add messages to the queue: then the answer names the place of each message. All is checked before the
+first part is stored, and the log has room for all of them. So only a full or broken disk, or the end of the broker, can
+separate the parts. The producer gets no answer then: after any error it would send the batch to another broker, which
+doubles the first part.
 
 If the topic is deleted between two parts, the parts are deleted with it, and the batch is refused. A handover of the
 lead waits for a batch that has begun.
 
-Large batches wait in one line (`WorkQueue`), and keep only their bodies there: what is made of a body takes ten times
-its memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it
-is there already, it is refused: clients try again.
+These batches wait in one line (`WorkQueue`), and keep only their bodies there: what is made of a body takes ten times
+its memory. If a batch that is sent again is in the line already, it is refused: clients try again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
 
 from sparrowmq.broker.message_writer import Writer
@@ -28,29 +26,16 @@ from sparrowmq.broker.repeated_sends import Key, RepeatedSends, StoredBefore, ke
 from sparrowmq.broker.replication.slave_guard import not_the_master
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.kernel.batch_layout import PLACE_BYTES
-from sparrowmq.kernel.batches import property_bytes
 from sparrowmq.loop.slices import Steps, empty_in_steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
-from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.remoting.handler import Unanswered
 from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")
-PART: Final = 1024  # messages of one part
-PART_BYTES: Final = PART * PLACE_BYTES
-PART_OF_ENTRIES: Final = 256  # likewise, of messages that are not plain
-_PROPERTY_BYTES: Final = 96 << 10  # of one part; to read so many takes 3 ms
-Singles = Callable[[Entry, bytes, bytes], list[Entry]]
+PART: Final = 1024  # messages that are not plain, and are stored at once
+PART_OF_ENTRIES: Final = 256  # those of one part of a batch that has more
 MAX_REPEATED_MESSAGES: Final = 4096  # of our client's batches; each message is looked up
-
-
-@dataclass(slots=True)
-class PreparedBatch:
-    """The parts of a batch, all of which are checked, and the keys by which a repeated send of them is recognised."""
-
-    parts: list[PlainBatch | list[Entry]]
-    keys: list[set[Key]]
 
 
 def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps: Steps[T]) -> Steps[T]:
@@ -64,96 +49,14 @@ def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps
         store.appender.unfinished_batches -= 1
 
 
-def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[PreparedBatch]:
-    """Check a batch; `singles` makes entries of messages that are not plain. Raises: as `Writer.put_batch`."""
-    sender = shared.owner, shared.topic
-    ready = PreparedBatch([], [])
-    for part in pieces(places, PART):
-        plain = writer.plain(shared, body, part)
-        if plain is not None:
-            ready.parts.append(plain)
-            yield
-            ids = [plain.unique_key(index) for index in range(len(plain))]
-            ready.keys.append({(*sender, unique_id.decode()) for unique_id in ids if unique_id})
-        else:
-            for part_places in pieces(part, PART_OF_ENTRIES):
-                entries = singles(shared, body, part_places)
-                ready.keys.append(keys(entries))
-                for entry in entries:
-                    writer.prepare(entry)
-                ready.parts.append(entries)
-                yield
-        yield
-    return ready
-
-
-def put_in_parts(writer: Writer, ready: PreparedBatch) -> Steps[list[PlacedBatch]]:
-    """Store the messages of a batch, after `Writer.check_room`. Its parts are no longer in `ready` then.
-
-    Raises:
-        StoreFailed, DiskFull, MessageTooLarge: nothing was stored.
-        Unanswered: the disk became full, or broke, between two parts; or a later part is larger than a log file.
-    """
-    stored: list[PlacedBatch] = []
-    ready.parts.reverse()
-    while ready.parts:
-        part = ready.parts.pop()
-        with unanswered_if_begun(bool(stored)):
-            if isinstance(part, PlainBatch):
-                stored.append(writer.put_scanned(part))
-            else:
-                stored.append(as_one(writer.put_prepared(part)))
-        yield
-    return stored
-
-
-@contextmanager
-def unanswered_if_begun(is_begun: bool) -> Iterator[None]:
-    """Leave a request unanswered if a part of a batch cannot be stored while others are: no code says that."""
-    try:
-        yield
-    except SparrowError as error:
-        if is_begun:
-            raise Unanswered("only a part of a batch was stored") from error
-        raise
+def pieces(places: bytes, count: int) -> list[bytes]:
+    """The places, for `count` messages at a time."""
+    size = count * PLACE_BYTES
+    return [places[begin : begin + size] for begin in range(0, len(places), size)]
 
 
 def as_one(placed: list[Placed]) -> PlacedBatch:
     return PlacedBatch([message.offset for message in placed], placed[0].queue_offset, placed[-1].end)
-
-
-def pieces(places: bytes, count: int) -> Iterator[bytes]:
-    begin = 0
-    while begin < len(places):
-        end = min(begin + count * PLACE_BYTES, len(places))
-        while end - begin > PLACE_BYTES and property_bytes(places, begin, end) > _PROPERTY_BYTES:
-            end = begin + max(1, (end - begin) // PLACE_BYTES // 2) * PLACE_BYTES
-        yield places[begin:end]
-        begin = end
-
-
-def is_large(places: bytes, size: int) -> bool:
-    if len(places) > PART_BYTES:
-        return True
-    return size > _PROPERTY_BYTES and property_bytes(places, 0, len(places)) > _PROPERTY_BYTES
-
-
-def are_adjacent(parts: list[PlacedBatch]) -> bool:
-    following = parts[0].queue_offset
-    for part in parts:
-        if part.queue_offset != following:
-            return False
-        following += len(part.offsets)
-    return True
-
-
-def render_part_positions(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]:
-    texts: list[str] = []
-    for part in parts:
-        offsets = range(part.queue_offset, part.queue_offset + len(part.offsets))
-        texts.append(",".join([f"{queue_id}:{offset}" for offset in offsets]))
-        yield
-    return ",".join(texts)
 
 
 def check_repeated_size(count: int) -> None:
@@ -181,7 +84,7 @@ def put_missing(
     for begin in range(0, len(entries), PART_OF_ENTRIES):
         pending.append(keys(entries[begin : begin + PART_OF_ENTRIES]))
         yield
-    with repeats.under_way(pending, entries[0].topic):
+    with repeats.under_way(pending, entries[0].topic if is_repeated else None):
         before_by_index: list[StoredBefore | None] = []
         missing: list[int] = []
         first_known: StoredBefore | None = None
@@ -204,8 +107,12 @@ def put_missing(
             writer.check_room(entries[0].topic, size_bytes, len(missing))
         for begin in range(0, len(missing), PART_OF_ENTRIES):
             part = missing[begin : begin + PART_OF_ENTRIES]
-            with unanswered_if_begun(begin > 0 and not is_repeated):
+            try:
                 stored = writer.put_prepared([entries[index] for index in part])
+            except SparrowError as error:
+                if begin > 0 and not is_repeated:  # no code says that a part is stored
+                    raise Unanswered("only a part of a batch was stored") from error
+                raise
             for index, placed in zip(part, stored, strict=True):
                 entry = entries[index]
                 before_by_index[index] = StoredBefore(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)

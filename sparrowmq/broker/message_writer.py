@@ -17,7 +17,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.kernel.lanes import Lanes
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
-from sparrowmq.protocol.messages.plain_batch import PlainBatch, PlainScan
+from sparrowmq.protocol.messages.plain_batch import PlainBatch, scan
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
@@ -40,7 +40,7 @@ class Writer:
         self._redirects = tuple(redirects)
         redirected = [redirect.mark.strip("\x01\x02") for redirect in redirects]
         self._not_plain = [Property.CLUSTER, Property.POP_CK, *redirected]
-        self._scan = PlainScan(self._not_plain, self._cluster)
+        self._not_plain_names = tuple([begin.encode() for begin in self._not_plain])
 
     def lanes(self, not_plain: Iterable[str]) -> Lanes:
         """Lanes for messages as `put` stores them, unless they have a property that begins with one of `not_plain`."""
@@ -94,15 +94,14 @@ class Writer:
     def put_plain(self, common_entry: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass; None if a message is not plain. The messages are at `places` in `content`."""
         batch = self.plain(common_entry, content, places)
-        return None if batch is None else self.put_scanned(batch)
-
-    def put_scanned(self, batch: PlainBatch) -> PlacedBatch:
+        if batch is None:
+            return None
         placed = self._store.append(batch)[0]
         return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 
     def plain(self, common_entry: Entry, content: bytes, places: bytes) -> PlainBatch | None:
         """The batch that `put_plain` appends; `put_batch` refuses none of its messages. None if one is not plain."""
-        return self._scan.batch(common_entry, content, places)
+        return scan(common_entry, content, places, self._not_plain_names, self._cluster.encode())
 
     def check_plain(self, properties: Properties) -> None:
         for redirect in self._redirects:

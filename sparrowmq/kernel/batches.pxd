@@ -2,7 +2,9 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.log_tail cimport KeyHashes, NewEntries, QueueTail
 from sparrowmq.kernel.records cimport RecordWriter
+from sparrowmq.kernel.string_hash cimport positive
 
 cdef int HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 cdef int _BODY_END_AT, _END_AT, _FLAG_AT, _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT
@@ -15,8 +17,6 @@ cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE, _HALF_MARK, _GROUP
     properties_size=int, following=Py_ssize_t,
 )
 cpdef bytes find_places(bytes content)
-@cython.locals(source=In, total=Py_ssize_t, at=Py_ssize_t)
-cpdef Py_ssize_t property_bytes(bytes places, Py_ssize_t begin, Py_ssize_t end) except? -1
 @cython.locals(source=In, spots=In, scanner=Scanner, out=Out, at=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
 cpdef bytes scan(bytes content, bytes places, tuple not_plain, Py_ssize_t max_bytes)
 
@@ -33,6 +33,8 @@ cdef class Scanner:
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int write(self, Out out) except -1
     cdef int read(self, In terms, Py_ssize_t at) except -1
+    @cython.locals(key_hash=int64_t)
+    cdef int add_keys(self, KeyHashes keys, int64_t topic_hash, In source, int64_t offset, int64_t stored_ms) except -1
     cdef bint _leads_elsewhere(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int _keep(
         self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t begin, Py_ssize_t end
@@ -41,13 +43,6 @@ cdef class Scanner:
 
 @cython.locals(source=In, at=Py_ssize_t)
 cpdef bint have_unique_keys(bytes terms) except -1
-cpdef int64_t tags_code(bytes terms, Py_ssize_t index) except? -1
-@cython.locals(source=In, at=Py_ssize_t)
-cpdef bytes unique_key(bytes content, bytes terms, Py_ssize_t index)
-@cython.locals(source=In, at=Py_ssize_t)
-cpdef bytes keys(bytes content, bytes terms, Py_ssize_t index)
-
-
 
 @cython.final
 cdef class PlainMessage:
@@ -72,3 +67,10 @@ cpdef tuple encode(
 cpdef list write(
     RecordWriter writer, bytes content, bytes places, bytes terms, bytes suffix, int64_t queue_offset, int64_t offset
 )
+@cython.locals(
+    source=In, found=In, scanner=Scanner, index=Py_ssize_t, count=Py_ssize_t, offset=int64_t, size=int64_t
+)
+cpdef int add_entries(
+    NewEntries entries, QueueTail queue, bytes content, bytes terms, list offsets, int64_t end, int64_t topic_hash,
+    int64_t stored_ms
+) except -1

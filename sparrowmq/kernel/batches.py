@@ -27,7 +27,9 @@ from __future__ import annotations
 
 from sparrowmq.kernel.batch_layout import HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.log_tail import KeyHashes, NewEntries, QueueTail
 from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.string_hash import positive
 
 # A place: the begin and the end of the body, the end of the properties, which begin two bytes after it, and the flag.
 _BODY_END_AT, _END_AT, _FLAG_AT = 8, 16, 24
@@ -70,16 +72,6 @@ def find_places(content: bytes) -> bytes:
     if not 0 < count <= MAX_COUNT:
         raise ValueError(f"a batch holds 1 to {MAX_COUNT} messages; this one has {count or 'none'}")
     return out.take()
-
-
-def property_bytes(places: bytes, begin: int, end: int) -> int:
-    """The bytes that the properties of the messages at `places[begin:end]` have together."""
-    source = In(places)
-    total, at = 0, begin
-    while at < end:
-        total += source.i64(at + _END_AT) - source.i64(at + _BODY_END_AT) - 2
-        at += PLACE_BYTES
-    return total
 
 
 def scan(content: bytes, places: bytes, not_plain: tuple[bytes, ...], max_bytes: int) -> bytes | None:
@@ -164,6 +156,15 @@ class Scanner:
         self.unique_at, self.unique_end = terms.i64(at + _UNIQUE_AT), terms.i64(at + _UNIQUE_END)
         self.wait_at = terms.i64(at + _WAIT_AT)
 
+    def add_keys(self, keys: KeyHashes, topic_hash: int, source: In, offset: int, stored_ms: int) -> None:
+        """Add the keys of the message whose properties are in `source`, the unique one first. `topic_hash` is that of
+        `topic#`.
+        """
+        if self.unique_at:
+            key_hash = positive(source.hash31(self.unique_at, self.unique_end, topic_hash))
+            keys.add(key_hash, offset, stored_ms)
+        keys.add_words(topic_hash, source, self.keys_at, self.keys_end, offset, stored_ms)
+
     def _leads_elsewhere(self, source: In, begin: int, end: int) -> bool:
         """Whether the name at `begin` begins as one of those that are not plain."""
         if source.u8(begin) not in self._letters:
@@ -201,23 +202,6 @@ def have_unique_keys(terms: bytes) -> bool:
             return False
         at += TERM_BYTES
     return True
-
-
-def tags_code(terms: bytes, index: int) -> int:
-    """The hash of the tags of message number `index`, for its queue; 0 without tags."""
-    return In(terms).i64(index * TERM_BYTES)
-
-
-def unique_key(content: bytes, terms: bytes, index: int) -> bytes:
-    """The unique key of a message; empty if there is none."""
-    source, at = In(terms), index * TERM_BYTES
-    return content[source.i64(at + _UNIQUE_AT) : source.i64(at + _UNIQUE_END)]
-
-
-def keys(content: bytes, terms: bytes, index: int) -> bytes:
-    """The keys of a message, with spaces between them; empty if there are none."""
-    source, at = In(terms), index * TERM_BYTES
-    return content[source.i64(at + _KEYS_AT) : source.i64(at + _KEYS_END)]
 
 
 class PlainMessage:
@@ -288,3 +272,31 @@ def write(
         message.write(writer, queue_offset + index, offset + out.size, suffix)
         index += 1
     return offsets
+
+
+def add_entries(
+    entries: NewEntries,
+    queue: QueueTail,
+    content: bytes,
+    terms: bytes,
+    offsets: list[int],
+    end: int,
+    topic_hash: int,
+    stored_ms: int,
+) -> None:
+    """Add an entry of each message, and its keys if there is an index.
+
+    Args:
+        offsets: the log offsets of the records, the last of which ends at `end`.
+        topic_hash: the hash of `topic#`.
+    """
+    source, found, scanner = In(content), In(terms), Scanner(())
+    index, count = 0, len(offsets)
+    while index < count:
+        offset = offsets[index]
+        scanner.read(found, index * TERM_BYTES)
+        index += 1
+        size = (offsets[index] if index < count else end) - offset
+        entries.add(queue, offset, size, scanner.tags_code)
+        if entries.has_keys:
+            scanner.add_keys(entries.keys, topic_hash, source, offset, stored_ms)

@@ -5,7 +5,6 @@ from sparrowmq.kernel.batches cimport Scanner
 from sparrowmq.kernel.cursor cimport In
 from sparrowmq.kernel.log_tail cimport KeyHashes, NewEntries, QueueTail
 from sparrowmq.kernel.records cimport Record
-from sparrowmq.kernel.string_hash cimport positive
 
 cdef int PROPERTIES_SIZE_FIELD, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
 cdef int _PREPARED, _ROLLBACK, _TRANSACTION_BITS, _SEPARATOR
@@ -22,7 +21,7 @@ cdef class Reader:
 
     @cython.locals(source=In, record=Record, topic_at=Py_ssize_t, topic_end=Py_ssize_t, topic=bytes)
     cdef bint read(self, Py_ssize_t at) except -1
-    @cython.locals(source=In, scanner=Scanner, stored_ms=int64_t, key_hash=int64_t)
+    @cython.locals(stored_ms=int64_t)
     cdef int add_keys(self, KeyHashes keys) except -1
 
 

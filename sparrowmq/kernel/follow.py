@@ -16,7 +16,6 @@ from sparrowmq.kernel.cursor import In
 from sparrowmq.kernel.log_tail import KeyHashes, NewEntries
 from sparrowmq.kernel.record_layout import PROPERTIES_SIZE_FIELD, QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
 from sparrowmq.kernel.records import Record
-from sparrowmq.kernel.string_hash import positive
 
 # The bits of a system flag, as in message.SysFlag.
 _PREPARED, _ROLLBACK = 0x04, 0x0C
@@ -63,11 +62,8 @@ class Reader:
     def add_keys(self, keys: KeyHashes) -> None:
         """Add the keys of the record, the unique one first, unless it ends a transaction without a message."""
         if self.transaction != _ROLLBACK:
-            source, scanner, stored_ms = self.source, self.scanner, self.record.store_timestamp_ms()
-            if scanner.unique_at != 0:
-                key_hash = positive(source.hash31(scanner.unique_at, scanner.unique_end, self.topic_hash))
-                keys.add(key_hash, self.offset, stored_ms)
-            keys.add_words(self.topic_hash, source, scanner.keys_at, scanner.keys_end, self.offset, stored_ms)
+            stored_ms = self.record.store_timestamp_ms()
+            self.scanner.add_keys(keys, self.topic_hash, self.source, self.offset, stored_ms)
 
 
 class Follower(NewEntries):

@@ -1,17 +1,16 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from sparrowmq.kernel.batches cimport PlainMessage, Scanner, find_places, scan, write
+from sparrowmq.kernel.batches cimport PlainMessage, Scanner, add_entries, find_places, scan, write
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.headers cimport Header
-from sparrowmq.kernel.log_tail cimport KeyHashes, LogTail, NewEntries, QueueTail
+from sparrowmq.kernel.log_tail cimport LogTail, NewEntries, QueueTail
 from sparrowmq.kernel.pulls cimport PullLanes, PullTaker
 from sparrowmq.kernel.records cimport Record, RecordWriter
 from sparrowmq.kernel.signing cimport Hmac
-from sparrowmq.kernel.string_hash cimport positive
 
-cdef int PLACE_BYTES, TERM_BYTES, BORN_HOST_AT, BORN_TIMESTAMP_AT, FLAG_AT, PROPERTY_CRC_SIZE, SYS_FLAG_AT
-cdef int _SEND_CODE, _SEND_BATCH_CODE, _END_CODE, _PULL_CODE, _MAX_BATCH_MESSAGES, _ONE_WAY
+cdef int BORN_HOST_AT, BORN_TIMESTAMP_AT, FLAG_AT, PROPERTY_CRC_SIZE, SYS_FLAG_AT
+cdef int _SEND_CODE, _SEND_BATCH_CODE, _END_CODE, _PULL_CODE, _ONE_WAY
 cdef int _TRANSACTION_BITS, _PREPARED, _COMMIT, _ROLLBACK, _SENDER_BITS, _COMMA
 cdef int _ACCESS_KEY, _ONS_CHANNEL, _TOKEN, _SIGNATURE, _SIGNED_FIELDS, _FIRST_LETTER
 cdef int _GROUP, _TOPIC, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _QUEUE_ID, _SYS_FLAG, _BORN_MS, _MESSAGE_FLAG, _PROPERTIES
@@ -106,7 +105,6 @@ cdef class Lanes:
     cdef LogTail _log
     cdef NewEntries _entries
     cdef bytes _suffix
-    cdef bint _has_keys
     cdef Py_ssize_t _max_properties
     cdef public bint needs_signature
     cdef readonly int64_t taken_count
@@ -149,7 +147,7 @@ cdef class Lanes:
     ) except -1
     @cython.locals(
         ending=EndHeader, log=LogTail, lane=SendLane, half=Half, queue=QueueTail, end_queue=QueueTail, burst=Out,
-        burst_size=Py_ssize_t, begin=int64_t, commit_size=Py_ssize_t, size=Py_ssize_t,
+        burst_size=Py_ssize_t, begin=int64_t, commit_size=Py_ssize_t, size=Py_ssize_t, topic_hash=int64_t,
     )
     cpdef bint take_end(self, Header header, In source, Parked parked) except -1
     @cython.locals(header=SendHeader)
@@ -172,13 +170,10 @@ cdef class Lanes:
     @cython.locals(message=PlainMessage, log=LogTail, burst_size=Py_ssize_t, offset=int64_t, size=int64_t)
     cdef list _put_message(self, SendLane lane, QueueTail queue, Scanner scanner, bytes suffix)
     @cython.locals(
-        log=LogTail, scanner=Scanner, burst_size=Py_ssize_t, begin=int64_t, places=bytes, terms=bytes, offsets=list,
-        properties=In, found=In, index=Py_ssize_t, count=Py_ssize_t, offset=int64_t, following=int64_t,
+        log=LogTail, burst_size=Py_ssize_t, begin=int64_t, places=bytes, terms=bytes, offsets=list,
     )
     cdef list _put_batch(self, SendLane lane, QueueTail queue, bytes content)
     @cython.locals(
         header=SendHeader, out=Out, message=PlainMessage, properties=In,
     )
     cdef bint _is_plain(self, In source, Scanner scanner) except -1
-    @cython.locals(keys=KeyHashes, now_ms=int64_t, key_hash=int64_t)
-    cdef int _add_keys(self, SendLane lane, Scanner scanner, In properties, int64_t offset) except -1

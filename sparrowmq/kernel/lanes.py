@@ -19,8 +19,7 @@ headers.py says which headers are plain.
 
 from __future__ import annotations
 
-from sparrowmq.kernel.batch_layout import PLACE_BYTES, TERM_BYTES
-from sparrowmq.kernel.batches import PlainMessage, Scanner, find_places, scan, write
+from sparrowmq.kernel.batches import PlainMessage, Scanner, add_entries, find_places, scan, write
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.headers import Header
 from sparrowmq.kernel.log_tail import LogTail, NewEntries, QueueTail
@@ -28,13 +27,11 @@ from sparrowmq.kernel.pulls import PULL_CODE, PullLanes, PullTaker
 from sparrowmq.kernel.record_layout import BORN_HOST_AT, BORN_TIMESTAMP_AT, FLAG_AT, PROPERTY_CRC_SIZE, SYS_FLAG_AT
 from sparrowmq.kernel.records import Record, RecordWriter
 from sparrowmq.kernel.signing import Hmac
-from sparrowmq.kernel.string_hash import positive
 
 SEND_CODE, SEND_BATCH_CODE, END_CODE = 310, 320, 37
 _SEND_CODE, _SEND_BATCH_CODE, _END_CODE, _PULL_CODE = SEND_CODE, SEND_BATCH_CODE, END_CODE, PULL_CODE
 _ONE_WAY = 2
 _MAX_SENDERS = 1 << 16  # accounts by topic
-_MAX_BATCH_MESSAGES = 1024  # larger ones are stored in parts
 _MAX_INT = 0x7FFFFFFF
 _TRANSACTION_BITS, _PREPARED, _COMMIT = 0x0C, 0x04, 0x08  # of a system flag
 _SENDER_BITS = 0x703  # the form of the body, several tags
@@ -380,7 +377,6 @@ class Lanes:
         suffix: is appended to the properties of each message.
         not_plain: the beginnings of names of properties that need the long way.
         has_crcs: whether records end with a property CRC.
-        has_keys: whether there is an index.
         max_properties: the most bytes of properties.
 
     Attributes:
@@ -399,7 +395,6 @@ class Lanes:
         "_half_scanner",
         "_halves",
         "_halves_bytes",
-        "_has_keys",
         "_lanes",
         "_log",
         "_max_properties",
@@ -431,7 +426,6 @@ class Lanes:
         suffix: bytes,
         not_plain: tuple[bytes, ...],
         has_crcs: bool,
-        has_keys: bool,
         max_properties: int,
     ) -> None:
         self.store_host = store_host
@@ -439,7 +433,6 @@ class Lanes:
         self._log = log
         self._entries = entries
         self._suffix = suffix
-        self._has_keys = has_keys
         self._max_properties = max_properties
         self.needs_signature = False
         self.taken_count = 0
@@ -616,8 +609,9 @@ class Lanes:
         log.end = begin + size
         if ending.is_commit:
             self._entries.add(queue, begin, commit_size, self._terms.tags_code)
-            if self._has_keys:
-                self._add_keys(half.lane, self._terms, half.record.source, begin)
+            if self._entries.has_keys:
+                topic_hash = half.lane.topic_hash
+                self._terms.add_keys(self._entries.keys, topic_hash, half.record.source, begin, log.now_ms)
         self._entries.add(end_queue, begin + commit_size, size - commit_size, _END_TAGS_CODE)
         self.forget_half(ending.queue_offset)
         self._new_halves.pop(ending.queue_offset, None)
@@ -719,19 +713,17 @@ class Lanes:
             return None
         log.end = offset + size
         self._entries.add(queue, offset, size, scanner.tags_code)
-        if self._has_keys:
-            self._add_keys(lane, scanner, message.properties, offset)
+        if self._entries.has_keys:
+            scanner.add_keys(self._entries.keys, lane.topic_hash, message.properties, offset, log.now_ms)
         return [offset]
 
     def _put_batch(self, lane: SendLane, queue: QueueTail, content: bytes) -> list[int] | None:
         """Add the messages of a batch. Returns their offsets in the log; None if it needs the long way."""
-        log, scanner = self._log, self._scanner
+        log = self._log
         burst_size, begin = log.burst.size, log.end
         try:
             places = find_places(content)
         except ValueError:
-            return None
-        if len(places) > _MAX_BATCH_MESSAGES * PLACE_BYTES:
             return None
         terms = scan(content, places, self._not_plain, self._max_properties)
         if terms is None:
@@ -740,16 +732,7 @@ class Lanes:
         if log.burst.size - burst_size > log.limit - begin:
             return None
         log.end = begin + log.burst.size - burst_size
-        properties, found = In(content), In(terms)
-        index, count = 0, len(offsets)
-        while index < count:
-            offset = offsets[index]
-            following = offsets[index + 1] if index + 1 < count else log.end
-            scanner.read(found, index * TERM_BYTES)
-            self._entries.add(queue, offset, following - offset, scanner.tags_code)
-            if self._has_keys:
-                self._add_keys(lane, scanner, properties, offset)
-            index += 1
+        add_entries(self._entries, queue, content, terms, offsets, log.end, lane.topic_hash, log.now_ms)
         return offsets
 
     def _is_plain(self, source: In, scanner: Scanner) -> bool:
@@ -763,11 +746,3 @@ class Lanes:
         if properties.size - 1 > self._max_properties or not scanner.is_plain(properties, 1, properties.size):
             return False
         return not scanner.waits_otherwise
-
-    def _add_keys(self, lane: SendLane, scanner: Scanner, properties: In, offset: int) -> None:
-        keys, now_ms = self._entries.keys, self._log.now_ms
-        if scanner.unique_at:
-            key_hash = properties.hash31(scanner.unique_at, scanner.unique_end, lane.topic_hash)
-            keys.add(positive(key_hash), offset, now_ms)
-        if scanner.keys_at:
-            keys.add_words(lane.topic_hash, properties, scanner.keys_at, scanner.keys_end, offset, now_ms)

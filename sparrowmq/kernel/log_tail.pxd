@@ -38,6 +38,7 @@ cdef class NewEntries:
     cdef public list queues_to_write
     cdef public KeyHashes keys
     cdef public int64_t added, added_bytes
+    cdef public bint has_keys
 
     cpdef int add(self, QueueTail queue, int64_t offset, int64_t size, int64_t tags_code) except -1
 

@@ -110,13 +110,14 @@ class NewEntries:
 
     Attributes:
         queues_to_write: the queues that have unwritten entries, each a `QueueTail`.
-        keys: the keys that are not in the index yet.
+        keys: the keys that are not in the index yet; `has_keys` says whether there is an index.
         added, added_bytes: the messages since the store was opened, and their bytes.
     """
 
-    __slots__ = ("added", "added_bytes", "keys", "queues_to_write")
+    __slots__ = ("added", "added_bytes", "has_keys", "keys", "queues_to_write")
 
-    def __init__(self) -> None:
+    def __init__(self, has_keys: bool = True) -> None:
+        self.has_keys = has_keys
         self.queues_to_write: list[Any] = []
         self.keys = KeyHashes()
         self.added = 0

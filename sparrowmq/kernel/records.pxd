@@ -102,7 +102,7 @@ cpdef bytes encode(
 cpdef bytes seal_copy(bytes raw)
 @cython.locals(out=Out)
 cpdef bytes property_crc(unsigned int crc)
-@cython.locals(number=cython.uint, _=int)
+@cython.locals(number=cython.uint, digits=int64_t, _=int)
 cdef int _put_property_crc(Out out, unsigned int crc) except -1
 cpdef str content_problem(Record record, int64_t place, bint needs_crc)
 @cython.locals(at=Py_ssize_t)

@@ -452,10 +452,13 @@ def property_crc(crc: int) -> bytes:
 def _put_property_crc(out: Out, crc: int) -> None:
     """Write the property: its name, and the ten decimal digits of the CRC, the last one first."""
     out.raw(CRC_NAME)
-    number = crc & CRC_MASK
-    for _ in range(10):
-        out.u8(_ZERO + number % 10)
+    number, digits = crc & CRC_MASK, 0
+    for _ in range(8):
+        digits = digits << 8 | _ZERO + number % 10
         number //= 10
+    out.i64(digits)
+    out.u8(_ZERO + number % 10)
+    out.u8(_ZERO + number // 10)
     out.u8(_PROPERTY_END)
 
 

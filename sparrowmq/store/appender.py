@@ -66,7 +66,6 @@ class Appender:
         queues: QueueTable,
         queue_builder: QueueBuilder,
         flusher: Flusher,
-        keeps_keys: bool,
     ) -> None:
         self.now_ms = 0  # the store timestamp of this burst
         self.time = StoreTime(clock)  # the source of that timestamp
@@ -82,7 +81,6 @@ class Appender:
         self._queues = queues
         self._queue_builder = queue_builder
         self._flusher = flusher
-        self._keeps_keys = keeps_keys
         self._is_sync = settings.flush is Flush.SYNC
         self._store_host = settings.store_host
         self._property_crc = settings.property_crc
@@ -117,7 +115,7 @@ class Appender:
 
     def lanes(self, suffix: str, not_plain: Iterable[str], max_properties: int) -> Lanes:
         """Lanes for messages of this store; a `suffix` is added to their properties, of at most so many bytes."""
-        rules = self._property_crc, self._keeps_keys, max_properties - len(suffix.encode()) - 1
+        rules = self._property_crc, max_properties - len(suffix.encode()) - 1
         marks = tuple([mark.encode() for mark in not_plain])
         return Lanes(self._log, self._queue_builder, self._store_host, suffix.encode(), marks, *rules)
 
@@ -322,11 +320,11 @@ class Appender:
 
     def _add_entries(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
         if isinstance(entry, PlainBatch):
-            self._add_batch_entries(queue, entry, placed)
+            entry.add_entries(self._queue_builder, queue, placed)
             return
         if not isinstance(entry, Entry) or not entry.sys_flag & _PREPARED:
             self._queue_builder.add(queue, placed.offset, placed.end - placed.offset, entry.tags_code)
-        if not self._keeps_keys:
+        if not self._queue_builder.has_keys:
             return
         if entry.terms is not None:
             keys, unique_key = entry.terms.keys, entry.terms.unique_key
@@ -334,18 +332,6 @@ class Appender:
             keys, unique_key = entry.properties.keys, entry.properties.unique_key
         if unique_key is not None or keys:
             add_keys(self._queue_builder.keys, entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
-
-    def _add_batch_entries(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
-        topic, offsets = batch.topic, batch.offsets
-        for index in range(len(offsets)):
-            offset = offsets[index]
-            following = offsets[index + 1] if index + 1 < len(offsets) else placed.end
-            self._queue_builder.add(queue, offset, following - offset, batch.tags_code(index))
-            if self._keeps_keys:
-                unique_key = batch.unique_key(index).decode() or None
-                add_keys(
-                    self._queue_builder.keys, topic, offset, placed.store_timestamp_ms, batch.keys(index), unique_key
-                )
 
     def _make_room(self, size: int) -> None:
         """Make room for `size` bytes at the log's end. Raises: MessageTooLarge, DiskFull, StoreFailed."""

@@ -94,9 +94,7 @@ class MessageStore:
         self.finished_halves: set[int] = set()
         self.recovered = RecoveryResult(0, [])  # the result of the recovery at the start
         # The way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
-        self.appender = Appender(
-            settings, clock, self._log, self.queues, self._queue_builder, self.flusher, self._index is not None
-        )
+        self.appender = Appender(settings, clock, self._log, self.queues, self._queue_builder, self.flusher)
         self.wants_checkpoint = asyncio.Event()  # set when a checkpoint should be made soon; `upkeep` makes it
         # Deletes topics in slices.
         self.deletion = TopicDeletion(

@@ -78,6 +78,7 @@ class QueueBuilder(Follower):
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
         super().__init__(queues.by_topic, (SCHEDULE_TOPIC, TIMER_TOPIC))
+        self.has_keys = index is not None
         self.position = Watermark()  # the offset up to which the queues know the log
         self.followed = 0
         self._queues = queues

@@ -275,23 +275,21 @@ def pairs(random: Random) -> bytes:
 
 def batch_findings(content: bytes, places: bytes, random: Random) -> list[object]:
     terms = batches.scan(content, places, (b"DELAY", b"TIMER"), random.choice([30, 300]))
-    found = [
-        batches.property_bytes(places, 0, len(places)),
-        outcome(lambda: batches.property_bytes(places, 8, 90)),
-        terms,
-    ]
+    found: list[object] = [terms]
     if terms is None:
         return found
     host = bytes(random.choice([8, 20]))
     topic, numbers = b"t" * random.choice([1, 128]), [random.choice([0, 0, 0, 0, 1 << 40]) for _ in range(2)]
     shared = (topic, numbers[0], 0, 5, host, 6, host, numbers[1], 0)
     crc = random.random() < 0.5
-    found.append(outcome(lambda: batches.encode(Writer(shared, crc), content, places, terms, b"C\1c\2", 7, 8)))
-    found.append(batches.have_unique_keys(terms))
-    for index in (*range(len(places) // 32), 4, -1):
-        found.append(outcome(partial(batches.tags_code, terms, index)))
-        found.append(outcome(partial(batches.unique_key, content, terms, index)))
-        found.append(outcome(partial(batches.keys, content, terms, index)))
+    encoded = outcome(lambda: batches.encode(Writer(shared, crc), content, places, terms, b"C\1c\2", 7, 8))
+    found += [encoded, batches.have_unique_keys(terms)]
+    offsets = encoded[1] if isinstance(encoded, tuple) else []
+    for has_keys, some in ((True, offsets), (False, offsets), (True, [*offsets, 5])):
+        entries, queue = log_tail.NewEntries(has_keys), log_tail.QueueTail()
+        add = partial(batches.add_entries, entries, queue, content, terms, some, 9000, 1 << 30, 6)
+        found += [outcome(add) or 0, queue.next_offset, queue.added_bytes, queue.unwritten.content()]
+        found += [len(entries.queues_to_write), entries.added, entries.added_bytes, entries.keys.columns.content()]
     return found
 
 

@@ -75,7 +75,7 @@ def read_frames(data: bytes) -> object:
     """Frames of a connection with an open lane for the topic T, after a half message to it."""
     log = LogTail()
     log.limit = 1 << 30
-    lanes = Lanes(log, NewEntries(), bytes(8), b"CLUSTER\1c\2", (b"DELAY", b"TIMER"), True, True, 0x7FFF)
+    lanes = Lanes(log, NewEntries(), bytes(8), b"CLUSTER\1c\2", (b"DELAY", b"TIMER"), True, 0x7FFF)
     lanes.max_body_bytes = 1 << 20
     lanes.open_send(b"T", 4, 0, QueueTail())
     lanes.open_transactions(b"HALF", b"END", QueueTail(), QueueTail(), (b"REAL_",))

@@ -215,26 +215,21 @@ class SendHandler:
         places = batch.places(body)
         common_entry.owner = owner_of(peer)
         if header.may_be_stored or header.topic in self._retried_ids.topics:
-            return self._send_in_line(common_entry, body, places, self._send_missing, bool(header.may_be_stored))
-        if batches.is_large(places, len(body)):
-            return self._send_in_line(common_entry, body, places, self._send_large, False)
+            return self._send_in_line(common_entry, body, places, bool(header.may_be_stored))
         placed = self._writer.put_plain(common_entry, body, places)
         topic = self._topics.get(header.topic)
         if placed is not None and topic is not None and self.lanes is not None:
             self._open_lane(self.lanes, topic, queue_id)
         if placed is None:
+            if len(places) > batches.PART * PLACE_BYTES:
+                return self._send_in_line(common_entry, body, places, False)
             placed = batches.as_one(self._writer.put_batch(_batch_entries(common_entry, body, places)))
         self.received_counter.value += len(placed.offsets)
         reply = SendMessageReply(self._joined_ids(placed.offsets), queue_id, placed.queue_offset)
         return ReplyWhenDurable(self._store.durability(properties.wants_safety), placed.end, reply)
 
     def _send_in_line(
-        self,
-        common_entry: Entry,
-        body: bytes,
-        places: bytes,
-        send: Callable[[Entry, bytes, bytes, bool], Steps[ReplyWhenDurable]],
-        is_repeated: bool,
+        self, common_entry: Entry, body: bytes, places: bytes, is_repeated: bool
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
         first_entry = batch.entries(common_entry, body, places[:PLACE_BYTES])[0]
@@ -243,7 +238,8 @@ class SendHandler:
         if is_repeated and send_key is not None and send_key in self._batch_queue.marks:
             raise in_progress()
         incarnation = self._topics.incarnation(common_entry.topic)
-        steps = self._while_topic_exists(send(common_entry, body, places, is_repeated), common_entry.topic, incarnation)
+        steps = self._send_missing(common_entry, body, places, is_repeated)
+        steps = self._while_topic_exists(steps, common_entry.topic, incarnation)
         return self._batch_queue.work(batches.while_leading(self._store, self._accepts_writes, steps), send_key)
 
     def _while_topic_exists(
@@ -263,26 +259,6 @@ class SendHandler:
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",
         )
-
-    def _send_large(
-        self, common_entry: Entry, body: bytes, places: bytes, is_repeated: bool
-    ) -> Steps[ReplyWhenDurable]:
-        ready = yield from batches.prepare_parts(self._writer, common_entry, body, places, _batch_entries)
-        if common_entry.topic in self._retried_ids.topics:  # by now: its messages may have been sent again, and stored
-            return (yield from self._send_missing(common_entry, body, places, is_repeated))
-        self._writer.check_room(common_entry.topic, len(body), len(places) // PLACE_BYTES)
-        with self._repeats.under_way(ready.keys):
-            parts = yield from batches.put_in_parts(self._writer, ready)
-        yield from empty_in_steps(ready.keys)
-        ids: list[str] = []
-        for part in parts:
-            self.received_counter.value += len(part.offsets)
-            ids.append(self._joined_ids(part.offsets))
-            yield
-        reply = SendMessageReply(",".join(ids), common_entry.queue_id, parts[0].queue_offset)
-        if not batches.are_adjacent(parts):
-            reply.stored_at = yield from batches.render_part_positions(common_entry.queue_id, parts)
-        return ReplyWhenDurable(self._store.durability(common_entry.properties.wants_safety), parts[-1].end, reply)
 
     def _send_missing(
         self, common_entry: Entry, body: bytes, places: bytes, is_repeated: bool

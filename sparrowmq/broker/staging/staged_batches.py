@@ -167,14 +167,13 @@ class Staging:
     def check(self, shared: Entry, places: bytes) -> Steps[None]:
         """Check messages before they are staged. Raises: RemoteError, one of them could not be published later."""
         body = bytes(shared.body)
-        for part in pieces(places, PART):
-            plain = self._writer.plain(shared, body, part)
+        plain = self._writer.plain(shared, body, places)
+        if plain is not None and plain.have_unique_keys:
+            return
+        for part in pieces(places, PART_OF_ENTRIES):
             yield
-            if plain is None or not plain.have_unique_keys:
-                for few in pieces(part, PART_OF_ENTRIES):
-                    for entry in batches.entries(shared, body, few):
-                        self._check_message(entry.properties)
-                    yield
+            for entry in batches.entries(shared, body, part):
+                self._check_message(entry.properties)
 
     def stage(self, source: Source, attempt: str, number: int, entry: Entry) -> Placed | None:
         """Store messages for one queue that `check` has passed, to publish them with their batch.
@@ -546,10 +545,10 @@ class Publishing:
         return OpenPiece(shared, body, places[skip_count * PLACE_BYTES :])
 
     def _publish_part(self, piece: OpenPiece) -> None:
-        part, shared, body = next(pieces(piece.remaining_places, PART)), piece.shared, piece.body
+        part, shared, body = piece.remaining_places[: PART * PLACE_BYTES], piece.shared, piece.body
         try:
             if self._writer.put_plain(shared, body, part) is None:
-                part = next(pieces(part, PART_OF_ENTRIES))
+                part = part[: PART_OF_ENTRIES * PLACE_BYTES]
                 self._writer.put_batch(batches.entries(shared, body, part))
             self._note_published(piece, len(part))
         # Together they are too long for a file of the log; or one was staged under a shorter name of the cluster.

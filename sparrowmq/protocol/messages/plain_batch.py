@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sparrowmq.kernel import batches
 from sparrowmq.kernel.batch_layout import TERM_BYTES
+from sparrowmq.kernel.log_tail import NewEntries, QueueTail
 from sparrowmq.kernel.record_layout import MAX_PROPERTIES_BYTES, PROPERTY_CRC_SIZE
 from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import misfit, shared_fields
@@ -41,17 +41,6 @@ class PlainBatch:
     def have_unique_keys(self) -> bool:
         return batches.have_unique_keys(self._terms)
 
-    def tags_code(self, index: int) -> int:
-        """The tags code of one message, as in `Properties`."""
-        return batches.tags_code(self._terms, index)
-
-    def unique_key(self, index: int) -> bytes:
-        """The unique key of one message in ASCII; empty if there is none."""
-        return batches.unique_key(self._content, self._terms, index)
-
-    def keys(self, index: int) -> tuple[str, ...]:
-        return tuple(batches.keys(self._content, self._terms, index).decode().split())
-
     def encode(self, first: Placed, crc: bool) -> bytes:
         """Encode the records, the first one at `first`. Sets `offsets`.
 
@@ -69,25 +58,24 @@ class PlainBatch:
             raise misfit(len(self._content), 0, error, crc) from error
         return records
 
+    def add_entries(self, entries: NewEntries, queue: QueueTail, first: Placed) -> None:
+        """Add an entry of each message, and its keys if there is an index, after encoding."""
+        topic_hash, stored_ms = string_hash(f"{self.topic}#"), first.store_timestamp_ms
+        offsets, end = self.offsets, first.end
+        batches.add_entries(entries, queue, self._content, self._terms, offsets, end, topic_hash, stored_ms)
 
-class PlainScan:
-    """Finds out whether the messages of a batch are plain.
+
+def scan(
+    shared: Entry, content: bytes, places: bytes, not_plain: tuple[bytes, ...], suffix: bytes
+) -> PlainBatch | None:
+    """The messages in `content` at `places` (`batch.places`); None if one of them is not plain.
 
     Args:
         not_plain: the beginnings of property names that make a message not plain.
-        suffix: a text to append to the properties of each message.
+        suffix: is appended to the properties of each message.
     """
-
-    __slots__ = ("_max_bytes", "_not_plain", "_suffix")
-
-    def __init__(self, not_plain: Iterable[str], suffix: str) -> None:
-        self._not_plain = tuple([begin.encode() for begin in not_plain])
-        self._suffix = suffix.encode()
-        self._max_bytes = MAX_PROPERTIES_BYTES - PROPERTY_CRC_SIZE - len(self._suffix) - 1
-
-    def batch(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
-        """The messages in `content` at `places` (`batch.places`); None if one of them is not plain."""
-        if shared.sys_flag & SysFlag.PREPARED:
-            return None
-        terms = batches.scan(content, places, self._not_plain, self._max_bytes)
-        return None if terms is None else PlainBatch(shared, content, places, terms, self._suffix)
+    if shared.sys_flag & SysFlag.PREPARED:
+        return None
+    max_bytes = MAX_PROPERTIES_BYTES - PROPERTY_CRC_SIZE - len(suffix) - 1
+    terms = batches.scan(content, places, not_plain, max_bytes)
+    return None if terms is None else PlainBatch(shared, content, places, terms, suffix)

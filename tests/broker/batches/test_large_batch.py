@@ -1,4 +1,4 @@
-"""A batch of thousands of messages is stored in parts, and other requests run between them."""
+"""A batch of thousands of messages is stored at once; if they are not plain, in parts, between which others run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import pytest
 
 from sparrowmq.broker import batches
 from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError, RequestTimeout
-from sparrowmq.kernel.batch_layout import MAX_COUNT, PLACE_BYTES
+from sparrowmq.kernel.batch_layout import MAX_COUNT
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.entry import PlacedBatch
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from tests.broker.conftest import until
@@ -31,9 +29,8 @@ OTHERS = [BatchPart(b"%d" % number, f"KEYS\x01Schlüssel-{number}\x02".encode())
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of four messages, and a pause after each step."""
+    """Parts of four messages that are not plain, and a pause after each step."""
     monkeypatch.setattr(batches, "PART", 4)
-    monkeypatch.setattr(batches, "PART_BYTES", 4 * PLACE_BYTES)
     monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
 
@@ -49,9 +46,25 @@ async def bodies(live: Live) -> list[bytes]:
     return [each.body for each in await live.messages()]
 
 
-@pytest.mark.parametrize("parts", [PLAIN, OTHERS], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
-async def test_other_requests_are_handled_between_the_parts(tmp_path: Path, parts: list[BatchPart]) -> None:
+async def test_nothing_comes_between_plain_messages(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"before")
+        for _ in range(5):
+            begin = len(await everything(live))
+            sent = live.session.call(send_request(batch=True), batch.encode(PLAIN))
+            await asyncio.gather(*(send_others(live, sent) for _ in range(8)))
+            reply = (await sent).header
+            own = [each for each in (await everything(live))[begin:] if each.body != b"other"]
+            assert [each.body for each in own] == [part.body for part in PLAIN]
+            assert own[-1].queue_offset - own[0].queue_offset == len(PLAIN) - 1
+            assert reply.msg_id.split(",") == [each.offset_id for each in own]
+            assert (reply.queue_offset, reply.stored_at) == (own[0].queue_offset, None)
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_other_requests_are_handled_between_the_parts(tmp_path: Path) -> None:
+    parts = OTHERS
     async with live_broker(tmp_path) as live:
         await live.send(b"before")
         for _ in range(50):
@@ -79,7 +92,7 @@ async def send_others(live: Live, sent: asyncio.Future[Any]) -> None:
 @pytest.mark.usefixtures("small_parts")
 async def test_a_batch_that_nothing_comes_between_is_answered_as_a_small_one(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
-        reply = await live.send(batch.encode(PLAIN), batch=True)
+        reply = await live.send(batch.encode(OTHERS), batch=True)
         assert (reply.queue_offset, reply.stored_at) == (0, None)
         assert reply.msg_id.split(",") == [each.offset_id for each in await live.messages()]
 
@@ -89,7 +102,7 @@ async def test_a_batch_that_nothing_comes_between_is_answered_as_a_small_one(tmp
 async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_path: Path, bad: bytes) -> None:
     async with live_broker(tmp_path) as live:
         with pytest.raises(RemoteError, match="a batch cannot hold"):
-            await live.send(batch.encode([*PLAIN, BatchPart(b"bad", bad)]), batch=True)
+            await live.send(batch.encode([*OTHERS, BatchPart(b"bad", bad)]), batch=True)
         assert await bodies(live) == []
 
 
@@ -109,13 +122,6 @@ async def test_a_batch_of_thousands_is_stored_whole(tmp_path: Path) -> None:
         assert last == [b"%d" % number for number in range(4990, 5000)]
 
 
-def test_parts_are_in_a_row_if_each_begins_where_the_one_before_ends() -> None:
-    first, second, third = (PlacedBatch([at, at + 1], at, 0) for at in (4, 6, 9))
-    assert batches.are_adjacent([first, second])
-    assert not batches.are_adjacent([first, third])
-    assert at_once(batches.render_part_positions(2, [first, third])) == "2:4,2:5,2:9,2:10"
-
-
 async def sent_again(live: Live, parts: list[BatchPart]) -> Any:
     """The answer once the broker finds out whether it has the batch."""
     while True:
@@ -125,11 +131,9 @@ async def sent_again(live: Live, parts: list[BatchPart]) -> Any:
             assert "still looks for this message, or stores it" in str(error)
 
 
-@pytest.mark.parametrize("parts", [PLAIN, WITH_ID], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
-async def test_a_batch_that_is_sent_again_while_it_is_stored_is_stored_once(
-    tmp_path: Path, parts: list[BatchPart]
-) -> None:
+async def test_a_batch_that_is_sent_again_while_it_is_stored_is_stored_once(tmp_path: Path) -> None:
+    parts = WITH_ID
     async with live_broker(tmp_path) as live:
         sent = live.session.call(send_request(batch=True), batch.encode(parts))
         while not live.broker.store.appender.count_added()[0]:
@@ -147,19 +151,19 @@ async def test_a_batch_that_is_sent_again_before_its_first_part_is_stored_is_sto
     tmp_path: Path,
 ) -> None:
     async with live_broker(tmp_path) as live:
-        sent = live.session.call(send_request(batch=True), batch.encode(PLAIN))
-        again = await sent_again(live, PLAIN)
+        sent = live.session.call(send_request(batch=True), batch.encode(WITH_ID))
+        again = await sent_again(live, WITH_ID)
         assert (await sent).header == again
-        assert await bodies(live) == [part.body for part in PLAIN]
+        assert await bodies(live) == [part.body for part in WITH_ID]
 
 
 @pytest.mark.usefixtures("small_parts")
 async def test_a_message_that_is_sent_again_before_its_batch_is_stored_is_stored_once(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
-        sent = live.session.call(send_request(batch=True), batch.encode(PLAIN))
-        await live.send(b"11", properties={"UNIQ_KEY": "id-11"}, may_be_stored=True)
+        sent = live.session.call(send_request(batch=True), batch.encode(WITH_ID))
+        await live.send(b"11", properties={"UNIQ_KEY": "id-11", "KEYS": "ü"}, may_be_stored=True)
         reply = (await sent).header
-        assert await bodies(live) == [b"11"] + [part.body for part in PLAIN[:-1]]
+        assert await bodies(live) == [b"11"] + [part.body for part in WITH_ID[:-1]]
         assert reply.stored_at is not None and reply.stored_at.endswith(",0:0")
 
 
@@ -167,9 +171,9 @@ async def test_a_message_that_is_sent_again_before_its_batch_is_stored_is_stored
 async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         request = send_request(batch=True)
-        sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
+        sent = [live.session.call(request, batch.encode(parts)) for parts in (WITH_ID, OTHERS)]
         assert [(await each).header.stored_at for each in sent] == [None, None]
-        assert await bodies(live) == 2 * [part.body for part in PLAIN]
+        assert await bodies(live) == 2 * [part.body for part in OTHERS]
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -180,14 +184,14 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
         is_handed_over = asyncio.Event()
         sends._accepts_writes = lambda: not is_handed_over.is_set()
         request = send_request(batch=True)
-        sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
+        sent = [live.session.call(request, batch.encode(parts)) for parts in (WITH_ID, OTHERS)]
         while not live.broker.store.appender.count_added()[0]:
             await asyncio.sleep(0)
         is_handed_over.set()
         assert (await sent[0]).header.queue_offset == 0
         with pytest.raises(RemoteError, match=OF_A_SLAVE):
             await sent[1]
-        assert await bodies(live) == [part.body for part in PLAIN]
+        assert await bodies(live) == [part.body for part in WITH_ID]
         assert not live.broker.store.appender.unfinished_batches
 
 
@@ -198,7 +202,7 @@ async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_repeated: bool, is_made_again: bool
 ) -> None:
     monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
-    parts = [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(400)]
+    parts = [BatchPart(b"%d" % number, f"UNIQ_KEY\x01ü-{number}\x02".encode()) for number in range(400)]
     async with live_broker(tmp_path) as live:
         request = send_request(batch=True, may_be_stored=is_repeated)
         sent = live.session.call(request, batch.encode(parts))
@@ -228,7 +232,7 @@ async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_
         if was_sent_again:
             await live.send(b"before", properties={"UNIQ_KEY": "another"}, may_be_stored=True)
         before = appender.count_added()[0]
-        sent = live.session.call(send_request(batch=True), batch.encode(PLAIN), timeout_s=2)
+        sent = live.session.call(send_request(batch=True), batch.encode(WITH_ID), timeout_s=2)
         while appender.count_added()[0] == before:
             await asyncio.sleep(0)
         appender.stall(DiskFull("/store", "no room"))
@@ -236,37 +240,27 @@ async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_
             await sent
         assert appender.count_added()[0] - before == 4
         await until(appender.try_again_if_due)
-        await sent_again(live, PLAIN)
-        assert [each for each in await bodies(live) if each != b"before"] == [part.body for part in PLAIN]
+        await sent_again(live, WITH_ID)
+        assert [each for each in await bodies(live) if each != b"before"] == [part.body for part in WITH_ID]
 
 
+@pytest.mark.parametrize("parts", [PLAIN, OTHERS], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
 async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[BatchPart]
 ) -> None:
     def no_room(fd: int, offset: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
-    large = [BatchPart(bytes(3000), part.properties) for part in PLAIN]
+    large = [BatchPart(bytes(2000), part.properties) for part in parts]
     async with live_broker(tmp_path, commit_log_file_bytes=32 * 1024) as live:
-        await live.send(b"before")  # leaves room for two parts, and makes no next file yet
+        before = bytes(12_000)
+        await live.send(before)  # leaves room for some of them, and makes no next file yet
         monkeypatch.setattr(os, "posix_fallocate", no_room)
         with pytest.raises(RemoteError, match="no room") as refused:
             await live.send(batch.encode(large), batch=True)
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert await bodies(live) == [b"before"]
-
-
-def test_messages_with_many_properties_come_in_small_pieces() -> None:
-    sizes = [10] * 300 + [20_000] * 4 + [30_000, 5] + [10_000] * 27
-    places = batch.places(batch.encode([BatchPart(b"x" * 5000, b"k\x01" + b"v" * size, 0) for size in sizes]))
-    pieces = list(batches.pieces(places, 256))
-    counts = [len(piece) // PLACE_BYTES for piece in pieces]
-    assert b"".join(pieces) == places and max(counts) == 256
-    ends = [sum(counts[: number + 1]) for number in range(len(counts))]
-    of_pieces = [sizes[end - count : end] for end, count in zip(ends, counts, strict=True)]
-    assert max(map(sum, of_pieces)) < 100_000
-    assert batches.is_large(places, 1 << 20) and not batches.is_large(pieces[0], 1 << 20)
+        assert await bodies(live) == [before]
 
 
 async def test_a_batch_with_many_properties_keeps_its_order(tmp_path: Path) -> None:

@@ -321,13 +321,13 @@ async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_mast
 async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "PART", 4)
+    monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     await members.two_in_sync()
     broker = members.member(1).broker
     assert broker is not None
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
-    parts = [BatchPart(b"%d" % number, b"") for number in range(4000)]
+    parts = [BatchPart(b"%d" % number, "KEYS\x01ü\x02".encode()) for number in range(1200)]
     sent, waits = (session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2))
     added = broker.store.appender.count_added
     before = added()[0]
@@ -335,12 +335,12 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
         while added()[0] == before:
             await asyncio.sleep(0)
     order = asyncio.ensure_future(members.order(1, HandOverLead(2)))
-    assert len((await sent).header.msg_id.split(",")) == 4000
+    assert len((await sent).header.msg_id.split(",")) == 1200
     with pytest.raises(RemoteError, match=OF_A_SLAVE):
         await waits
     await order
     assert await members.leader(2) == 2
-    assert len(await members.all_bodies(2)) == 4000
+    assert len(await members.all_bodies(2)) == 1200
 
 
 async def test_lead_stays_while_a_large_batch_is_stored_in_part(

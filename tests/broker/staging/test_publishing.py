@@ -2,7 +2,6 @@
 
 import pytest
 
-from sparrowmq.broker import batches
 from sparrowmq.broker.staging import staged_batches
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.appender import FULL_PAUSE_S
@@ -38,7 +37,7 @@ async def test_killed_twice_while_it_is_published_it_still_appears_once(tmp_path
 @pytest.mark.parametrize("begin", ["", "ä"])
 async def test_a_large_piece_is_published_in_parts_and_appears_once(tmp_path, it, monkeypatch, begin):
     monkeypatch.setattr(staged_batches, "PART", 4)
-    monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(staged_batches, "PART_OF_ENTRIES", 4)
     bodies = [f"{begin}{number}" for number in range(10)]
     it.stage(source(), "a", 0, *bodies)
     it.commit(source(), a=1)

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.kernel.log_tail import KeyHashes, NewEntries, QueueTail
 from sparrowmq.kernel.record_layout import PROPERTY_CRC_SIZE
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch as batches
@@ -14,12 +15,13 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.plain_batch import PlainBatch, PlainScan
+from sparrowmq.protocol.messages.plain_batch import PlainBatch, scan
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, Properties
+from sparrowmq.store.index_keys import add_keys
 
 HOST, V6_HOST = hosts.pack("127.0.0.1:10911"), hosts.pack("[::1]:10911")
 SUFFIX = "CLUSTER\x01C\x02"
-SCAN = PlainScan(("DELAY", "TIMER_DEL", "CLUSTER"), SUFFIX)
+NOT_PLAIN = (b"DELAY", b"TIMER_DEL", b"CLUSTER")
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "WAITS", "TAG", "region", "", "\0", "D", "TIMER"])
 VALUES = st.sampled_from(["", "a", "a b", " a\tb ", "true", "false", "x\x01y", "\x7f", "0123456789ABCDEF"])
@@ -44,7 +46,7 @@ def shared(topic: str = "Orders", born_host: bytes = HOST, sys_flag: int = 0) ->
 
 def scanned(parts: list[BatchPart], common: Entry) -> PlainBatch | None:
     content = batches.encode(parts)
-    return SCAN.batch(common, content, batches.places(content))
+    return scan(common, content, batches.places(content), NOT_PLAIN, SUFFIX.encode())
 
 
 def completed(part: BatchPart) -> Properties:
@@ -66,18 +68,32 @@ def test_records_and_terms_are_those_of_single_messages(parts, topic, born_host,
     assert found is not None and len(found) == len(parts)
     first = Placed(1000, 50, 1_700_000_000_123, V6_HOST if len(topic) == 128 else HOST)
     whole, offsets = found.encode(first, crc), found.offsets
+    first.end = first.offset + len(whole)
+    added, queue, expected_queue, expected_keys = NewEntries(), QueueTail(), QueueTail(), KeyHashes()
+    found.add_entries(added, queue, first)
     offset = first.offset
     for index, part in enumerate(parts):
         properties = completed(part)
-        assert found.tags_code(index) == properties.tags_code
-        assert found.keys(index) == properties.keys
-        assert found.unique_key(index).decode() == (properties.unique_key or "")
         entry = Entry(topic, 3, part.body, properties, common.born_timestamp_ms, born_host, part.flag)
         placed = Placed(offset, 50 + index, first.store_timestamp_ms, first.store_host)
         alone = record.encode(entry, placed, crc)
         assert offsets[index] == offset and whole[offset - 1000 : offset - 1000 + len(alone)] == alone
+        expected_queue.add(offset, len(alone), properties.tags_code)
+        add_keys(expected_keys, topic, offset, first.store_timestamp_ms, properties.keys, properties.unique_key)
         offset += len(alone)
     assert len(whole) == offset - 1000
+    assert queue.unwritten.content() == expected_queue.unwritten.content()
+    assert (added.queues_to_write, added.added, added.added_bytes) == ([queue], len(parts), len(whole))
+    assert added.keys.columns.content() == expected_keys.columns.content()
+
+
+def test_keys_are_not_added_without_an_index():
+    found = scanned([BatchPart(b"x", b"UNIQ_KEY\x01a\x02KEYS\x01b c\x02")], shared())
+    first, added = Placed(0, 0, 1, HOST), NewEntries(has_keys=False)
+    assert found is not None
+    first.end = len(found.encode(first, True))
+    found.add_entries(added, QueueTail(), first)
+    assert (added.added, len(added.keys)) == (1, 0)
 
 
 @pytest.mark.parametrize(
