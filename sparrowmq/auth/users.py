@@ -61,7 +61,7 @@ _MAX_NAME_CHARACTERS: Final = 255
 _KNOWN_WORDS: Final = {word.lower(): word for word in (SUPER, NORMAL, ENABLED, DISABLED)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class User:
     """One user, or one account of plain_acl.yml, as a principal of requests.
 
@@ -76,15 +76,15 @@ class User:
     key: SigningKey = field(repr=False)
     is_admin: bool = False
     is_enabled: bool = True
-    rules: Rules = field(default=Rules(), repr=False, compare=False)
+    rules: Rules = field(default=Rules(), repr=False)
     perms: Mapping[str, int] = field(default_factory=dict)
     addresses: Addresses = field(default=Addresses(()), repr=False)
     is_broker: bool = False
     broker_names: frozenset[str] = frozenset()
     certificate: str = ""
-    colleagues: Container[str] = field(default=(), repr=False, compare=False)
+    colleagues: Container[str] = field(default=(), repr=False)
     # Of `may`. After each change of users there is another object.
-    _decisions: dict[tuple[str, int, bytes], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _decisions: dict[tuple[str, int, bytes], bool] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def may_publish(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 USERS_FILE: Final = "users.json"
+_NO_ACCOUNTS: Final[Mapping[str, User]] = {}
 
 
 class AccessControl:
     """The guard that a broker asks before it handles a request; None, as `audit`, without access control.
 
-    `files` are the account files of an earlier broker of this member. `has_users`: users and policies decide (ACL 2.0).
+    `files` are the account files of an earlier broker of this member. `users` decide if they are not None (ACL 2.0).
     Raises: ConfigError.
     """
 
@@ -59,9 +60,8 @@ class AccessControl:
         check_one_kind(settings, settings.acl)
         self.guard: AccountCheck | UserCheck | None = None
         self.account_check: AccountCheck | None = None
-        self.has_users = settings.authentication
+        self.users: Users | None = None
         self._is_unlimited = not settings.authorization
-        self._principals: Mapping[str, User] = {}
         self.files: AccountFiles | None = None
         self.audit: Audit | None = None
         if settings.acl:
@@ -71,30 +71,32 @@ class AccessControl:
 
             self.files = files or load_account_files(settings.home, settings.acl_file)
             self.guard = self.account_check = AccountCheck(self.files, topic_at)
-        elif self.has_users:
+        elif settings.authentication:
+            from sparrowmq.auth.user_check import UserCheck, UserRules
+
             assert users is not None
-            self.guard = self._make_user_check(settings, users, topic_at)
+            self.users = users
+            rules = UserRules(settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist)
+            self.guard = UserCheck(rules, self.accounts, topic_at)
         if self.guard is not None:
             from sparrowmq.auth.audit_log import Audit
 
             path = settings.audit_file if settings.audit_log else None
             self.audit = Audit(path, clock or SystemClock())
 
-    @property
     def accounts(self) -> Mapping[str, User]:
-        return self._principals if self.files is None else self.files.current.by_key
-
-    def rights(self) -> object:
-        """Return an object that is another one after each change of accounts, or of users and policies."""
-        return self._principals if self.files is None else self.files.current
+        """Return all accounts by their access keys: another table after each change of accounts, users or policies."""
+        if self.files is not None:
+            return self.files.current.by_key
+        return self.users.principals(self._is_unlimited) if self.users is not None else _NO_ACCOUNTS
 
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
-        if self.files is None and not self.has_users:
+        if self.guard is None:
             return True
         from sparrowmq.auth.users import PUB
 
-        account_entry = self.accounts.get(account)
+        account_entry = self.accounts().get(account)
         return None if account_entry is None else account_entry.may(topic, PUB)
 
     def part(self, *handlers: object) -> Part:
@@ -104,7 +106,12 @@ class AccessControl:
         from sparrowmq.auth.audit_log import WRITE_PERIOD_S
 
         audit, files = self.audit, self.files
-        chores = [Chore("audit log", WRITE_PERIOD_S, self._write_audit)]
+
+        async def write_audit() -> None:
+            if audit.is_due:
+                await asyncio.to_thread(audit.write)
+
+        chores = [Chore("audit log", WRITE_PERIOD_S, write_audit)]
         probes: list[Probe] = [
             (AUDIT_NOT_WRITTEN, lambda: audit.problem),
             (DENIALS, lambda: audit.repeated_denials.last),
@@ -112,23 +119,7 @@ class AccessControl:
         if files is not None:
             chores.append(Chore("accounts", POLL_S, files.poll))
             probes.append((ACCOUNTS_NOT_LOADED, lambda: files.problem))
-        return Part(handlers, tuple(chores), saves=(self._write_audit,), probes=tuple(probes))
-
-    async def _write_audit(self) -> None:
-        if self.audit is not None and self.audit.is_due:
-            await asyncio.to_thread(self.audit.write)
-
-    def _make_user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> UserCheck:
-        from sparrowmq.auth.user_check import UserCheck, UserRules
-        from sparrowmq.auth.users import principals
-
-        def load_principals() -> None:
-            self._principals = principals(users.table, users.policies, is_unlimited=self._is_unlimited)
-
-        load_principals()
-        users.on_change = load_principals
-        rules = UserRules(settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist)
-        return UserCheck(rules, lambda: self._principals, topic_at)
+        return Part(handlers, tuple(chores), saves=(write_audit,), probes=tuple(probes))
 
 
 def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool = False) -> None:
@@ -203,7 +194,7 @@ class Users:
         self, path: Path, clock: Clock, replayed: UserTable | None = None, change_log: ChangeLog = UNLOGGED
     ) -> None:
         self._clock = clock
-        self.on_change: Callable[[], object] = lambda: None
+        self._principals: Mapping[str, User] | None = None  # those of now, once they were asked for
         self._change_log = change_log
         saved = replayed or saved_content(path, UserTable, json.decode) or UserTable()
         self.version = saved.data_version
@@ -213,6 +204,14 @@ class Users:
 
     def get(self, name: str) -> UserEntry | None:
         return self.table.get(name)
+
+    def principals(self, is_unlimited: bool) -> Mapping[str, User]:
+        """Return all users as principals of requests: another table after each change."""
+        if self._principals is None:
+            from sparrowmq.auth.users import principals
+
+            self._principals = principals(self.table, self.policies, is_unlimited=is_unlimited)
+        return self._principals
 
     def of_subject(self, name: str) -> UserPolicies | None:
         policies = self.policies.get(name)
@@ -254,10 +253,10 @@ class Users:
     def replace(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
         """Have the users of these tables, which the caller may change further."""
         self.version, self.table, self.policies = version, users, policies
+        self._principals = None
         self.file.touch()
-        self.on_change()
 
     def _note_change(self) -> None:
         self.version = self.version.after_change(self._clock.now_ms())
+        self._principals = None
         self.file.touch()
-        self.on_change()

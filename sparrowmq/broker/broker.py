@@ -262,7 +262,7 @@ class Broker:
             create_first_users(self.settings, state.users, may_fail=self.term.is_elected)
         registration = self._registration = self._create_registration(state.topics, pool)
         identity = (self.settings.cluster, self.settings.name, self.address)
-        access_part = access.part(AccessHandler(access, identity, self._clock), UsersHandler(access, state.users))
+        access_part = access.part(AccessHandler(access, identity, self._clock), UsersHandler(access))
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
@@ -290,7 +290,7 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(
             *(Role.BROKER, handlers, tasks.spawn, guard),
-            rights=access.rights,
+            rights=access.accounts,
             audit=access.audit,
             latencies=self._latencies,
             quotas=self._quotas,
@@ -317,7 +317,7 @@ class Broker:
         def rules() -> object | None:
             if quotas.is_on or (audit is not None and not audit.codes.isdisjoint((SEND_CODE, END_CODE))):
                 return None
-            return (sends.lane_rules, access.rights()) if self.term.accepts_writes() else None
+            return (sends.lane_rules, access.accounts()) if self.term.accepts_writes() else None
 
         def rules_of_pulls() -> object | None:
             is_watched = quotas.is_on or (audit is not None and PULL_CODE in audit.codes)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
-from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.auth.users import User
+from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
@@ -92,6 +92,7 @@ class GrpcPort:
         turn: Turn,
         listen_address: ListenAddress,
         quotas: Quotas | None,
+        find_account: AccountOf | None,
     ) -> None:
         self.address = ""
         self.problem: Callable[[], str] = str
@@ -101,14 +102,13 @@ class GrpcPort:
         self._turn = turn
         self._listen_address = listen_address
         self._quotas = quotas
-        self.account_of: AccountOf = _no_account
+        self._find_account = find_account
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(Background())
-            is_guarded = self.account_of is not _no_account
-            links = LocalBrokers(self._broker, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
+            links = LocalBrokers(self._broker, self._clock, tasks.spawn, self._find_account)
             stack.callback(links.close)
             self.address, self.problem = await open_port(
                 stack, tasks, links, self._clock, self._tls, self._listen_address, self._turn, self._quotas
@@ -126,31 +126,23 @@ class GrpcPort:
             await run_to_end(links.expire())
 
 
-def account_of(
-    accounts: Callable[[], Mapping[str, User]], clock: Clock, freshness: Freshness, has_users: bool
-) -> AccountOf:
-    """Return what finds the account that signed a call.
+def account_of(access: AccessControl, clock: Clock, freshness: Freshness, quotas: Quotas) -> AccountOf:
+    """Return what finds the account that signed a call. Denied calls are noted, and count for the quota of their
+    address.
 
     With users a call without a signature is refused here; otherwise the guard decides, by address or certificate.
     """
+    audit = access.audit
+    assert audit is not None, "a broker with accounts has one"
 
     def find_account(call: Call) -> User | None:
-        if AUTHORIZATION not in call.metadata and (call.peer.certificate is not None or not has_users):
-            return None
-        return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
-
-    return find_account
-
-
-def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
-    """Return `find_account` with a limit and a log: denied calls count for the quota of their address."""
-
-    def find_account_with_limits(call: Call) -> User | None:
         host, now = hosts.pack(str(call.peer)), clock.monotonic()
         if not call.peer.is_trusted:
             quotas.admit(host, now)
+        account, needs_signature = None, access.users is not None and call.peer.certificate is None
         try:
-            account = find_account(call)
+            if needs_signature or AUTHORIZATION in call.metadata:
+                account = grpc_principal(call.metadata, access.accounts(), clock.now_ms(), freshness)
         except AccessDenied as error:
             call.peer.is_trusted = False
             audit.note_denied_call(shown(call.method), str(call.peer), host, error)
@@ -159,11 +151,7 @@ def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock,
         call.peer.is_trusted = call.peer.is_trusted or account is not None
         return account
 
-    return find_account_with_limits
-
-
-def _no_account(call: Call) -> None:
-    """Without access control signatures say nothing."""
+    return find_account
 
 
 @dataclass(frozen=True)
@@ -176,19 +164,17 @@ class ServedBroker:
 
 
 class LocalBrokers:
-    """The links of all clients. With access control (`is_guarded`) a client without account is its address."""
+    """The links of all clients. With access control (`find_account`) a client without account is its address."""
 
-    def __init__(
-        self, broker: ServedBroker, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
-    ) -> None:
+    def __init__(self, broker: ServedBroker, clock: Clock, spawn: Spawn, find_account: AccountOf | None = None) -> None:
         self.broker = broker
-        self.is_guarded = is_guarded
+        self.is_guarded = find_account is not None
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
         self.log_limit = LogLimit(clock)  # a client may have many ids, and name any group
         self._clock = clock
         self.spawn = spawn
-        self._account_of = account_of
+        self._find_account = find_account
         self._links: defaultdict[tuple[str, str], dict[str, LocalLink]] = defaultdict(dict)
 
     def __len__(self) -> int:
@@ -196,7 +182,7 @@ class LocalBrokers:
 
     def brokers_for(self, call: Call, client_id: str) -> LocalLink:
         """The connection of the caller. Raises: AccessDenied; RemoteError, the account has too many clients here."""
-        account = self._account_of(call)
+        account = self._find_account(call) if self._find_account is not None else None
         name = self._name_of(account, call)
         client = client_id_of(name, client_id)
         links = self._links[call.peer.host, name]

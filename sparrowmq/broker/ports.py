@@ -106,7 +106,7 @@ async def open_grpc(
     assert settings.grpc_port is not None
     packages.check_installed("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
-    from sparrowmq.broker.grpc_port import GrpcPort, ServedBroker, account_of, with_quotas_and_audit
+    from sparrowmq.broker.grpc_port import GrpcPort, ServedBroker, account_of
     from sparrowmq.grpc.port import ListenAddress
     from sparrowmq.remoting.local_peer import LocalServer
 
@@ -117,11 +117,10 @@ async def open_grpc(
     listen_address = ListenAddress(
         settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
     )
-    opened = GrpcPort(served, clock, broker.tls, broker.turn, listen_address, quotas)
+    find_account = None
     if access.guard is not None:
-        freshness = Freshness(settings.grpc_signature_s)
-        find_account = account_of(lambda: access.accounts, clock, freshness, access.has_users)
-        assert quotas is not None and access.audit is not None, "the broker has set them"
-        opened.account_of = with_quotas_and_audit(find_account, quotas, clock, access.audit)
+        assert quotas is not None, "the broker has set them"
+        find_account = account_of(access, clock, Freshness(settings.grpc_signature_s), quotas)
+    opened = GrpcPort(served, clock, broker.tls, broker.turn, listen_address, quotas, find_account)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -186,13 +186,11 @@ def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
 
 
 class UsersHandler:
-    def __init__(self, access: AccessControl, users: Users) -> None:
+    def __init__(self, access: AccessControl) -> None:
         self._access = access
-        self._users = users
 
     @handles(CreateUser)
     async def create_user(self, header: CreateUser, body: bytes, peer: Peer) -> None:
-        self._check_has_users()
         if self._users.get(header.username) is not None:
             raise _refusal(f"The user {header.username} exists; change it with updateUser")
         await self._put_user(header.username, body, None, peer, "created")
@@ -204,20 +202,17 @@ class UsersHandler:
     @handles(DeleteUser)
     async def delete_user(self, header: DeleteUser, body: bytes, peer: Peer) -> None:
         """Delete a user and its policies. As in Java, it need not exist."""
-        self._check_has_users()
         if self._users.delete(header.username):
             log.info("user %s was deleted by %s", shown(header.username), peer.address)
         await self._users.file.confirm(f"user {header.username} is deleted")
 
     @handles(GetUser)
     def get_user(self, header: GetUser, body: bytes, peer: Peer) -> Reply:
-        self._check_has_users()
         user = self._users.get(header.username)
         return Reply(body=_shown_to(peer, user) if user is not None else b"")
 
     @handles(ListUsers)
     def list_users(self, header: ListUsers, body: bytes, peer: Peer) -> Reply:
-        self._check_has_users()
         name_filter = header.filter or ""
         entries = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if name_filter in name]
         return Reply(body=encode_list(entries) if entries else b"")
@@ -231,11 +226,7 @@ class UsersHandler:
         policies_to_add = UserPolicies.of_request(body).policies
         if not any(policy.entries for policy in policies_to_add):
             raise _refusal("The policies have no entry: give a resource, actions and a decision")
-        try:
-            policies = merge_policies(self._users.policies.get(name, []), policies_to_add)
-        except ConfigError as error:
-            raise _refusal(str(error)) from error
-        await self._set_policies(name, policies, peer)
+        await self._change_policies(name, peer, lambda policies: merge_policies(policies, policies_to_add))
 
     @handles(DeleteAcl)
     async def delete_policies(self, header: DeleteAcl, body: bytes, peer: Peer) -> None:
@@ -244,11 +235,9 @@ class UsersHandler:
 
         if name not in self._users.policies:
             raise _refusal(f"{header.subject} has no policies")
-        try:
-            policies = remove_policies(self._users.policies[name], header.policy_type, header.resource)
-        except ConfigError as error:
-            raise _refusal(str(error)) from error
-        await self._set_policies(name, policies, peer)
+        await self._change_policies(
+            name, peer, lambda policies: remove_policies(policies, header.policy_type, header.resource)
+        )
 
     @handles(GetAcl)
     def get_policies(self, header: GetAcl, body: bytes, peer: Peer) -> Reply:
@@ -257,29 +246,39 @@ class UsersHandler:
 
     @handles(ListAcls)
     def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Reply:
-        self._check_has_users()
-        entries = []
-        for name in sorted(self._users.policies):
-            policies = self._users.of_subject(name)
-            if policies is None or (header.subject_filter or "") not in policies.subject:
-                continue
-            matching = _policies_of_resource(policies.policies, header.resource_filter or "")
-            if matching:
-                entries.append(UserPolicies(policies.subject, matching))
+        subjects = filter(None, map(self._users.of_subject, sorted(self._users.policies)))
+        selected = [each for each in subjects if (header.subject_filter or "") in each.subject]
+        entries = [UserPolicies(each.subject, _policies_of(each, header.resource_filter or "")) for each in selected]
+        entries = [entry for entry in entries if entry.policies]
         return Reply(body=encode_list(entries) if entries else b"")
+
+    @property
+    def _users(self) -> Users:
+        """Raises: RemoteError, the broker does not use users. Otherwise any client could create the first one."""
+        if self._access.users is None:
+            raise RemoteError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "this broker has no users: set authenticationEnabled=true and initAuthenticationUser in its settings",
+            )
+        return self._access.users
 
     async def _put_user(self, name: str, body: bytes, former: UserEntry | None, peer: Peer, action: str) -> None:
         from sparrowmq.auth.users import complete_user
 
+        entry = msgspec.structs.replace(UserEntry.of_request(body), username=name)
         try:
-            user = complete_user(_with_name(UserEntry.of_request(body), name), former)
+            user = complete_user(entry, former)
         except ConfigError as error:
             raise _refusal(str(error)) from error
         self._users.put(user)
         log.info("user %s was %s by %s", shown(name), action, peer.address)
         await self._users.file.confirm(f"user {name} is {action}")
 
-    async def _set_policies(self, name: str, policies: list[Policy], peer: Peer) -> None:
+    async def _change_policies(self, name: str, peer: Peer, change: Callable[[list[Policy]], list[Policy]]) -> None:
+        try:
+            policies = change(self._users.policies.get(name, []))
+        except ConfigError as error:
+            raise _refusal(str(error)) from error
         self._users.set_policies(name, policies)
         log.info("the policies of user %s were changed by %s", shown(name), peer.address)
         await self._users.file.confirm(f"the policies of user {name} are changed")
@@ -287,28 +286,13 @@ class UsersHandler:
     def _user_of_subject(self, subject: str) -> str:
         if not subject.startswith(SUBJECT):
             raise _refusal(f"The subject {shown(subject)} is invalid; write User:NAME")
-        name = subject.removeprefix(SUBJECT)
-        self._known_user(name)
-        return name
+        return self._known_user(subject.removeprefix(SUBJECT)).username
 
     def _known_user(self, name: str) -> UserEntry:
-        self._check_has_users()
         user = self._users.get(name)
         if user is None:
             raise _refusal(f"The user {shown(name)} does not exist; create it with createUser")
         return user
-
-    def _check_has_users(self) -> None:
-        """Raises: RemoteError, the broker does not use users. Otherwise any client could create the first one."""
-        if not self._access.has_users:
-            raise RemoteError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "this broker has no users: set authenticationEnabled=true and initAuthenticationUser in its settings",
-            )
-
-
-def _with_name(user: UserEntry, name: str) -> UserEntry:
-    return msgspec.structs.replace(user, username=name)
 
 
 def _shown_to(peer: Peer, user: UserEntry) -> UserEntry:
@@ -316,12 +300,13 @@ def _shown_to(peer: Peer, user: UserEntry) -> UserEntry:
     return user if by_admin else msgspec.structs.replace(user, password=None)
 
 
-def _policies_of_resource(policies: Iterable[Policy], resource: str) -> list[Policy]:
-    matching = [
+def _policies_of(subject: UserPolicies, resource: str) -> list[Policy]:
+    """Return the entries of a subject whose resources contain a text."""
+    policies = [
         Policy(policy.policy_type, [rule for rule in policy.entries if resource in rule.resource])
-        for policy in policies
+        for policy in subject.policies
     ]
-    return [policy for policy in matching if policy.entries]
+    return [policy for policy in policies if policy.entries]
 
 
 def _refusal(reason: str) -> RemoteError:

@@ -184,7 +184,7 @@ def connections(got=lambda session, command: None, budget=None):
     clock = ManualClock()
     server = LocalServer(got, clock, "127.0.0.1:1", SessionLimits(waiting_requests=1), budget=budget)
     home = ServedBroker("c", "a", server, None, None)  # type: ignore[arg-type]
-    return LocalBrokers(home, clock, asyncio.ensure_future, lambda metadata: None), clock
+    return LocalBrokers(home, clock, asyncio.ensure_future), clock
 
 
 def call(host="10.0.0.1", certificate=None):
