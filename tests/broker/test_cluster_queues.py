@@ -51,11 +51,3 @@ async def test_queues_of_all_brokers_are_found_and_kept_for_a_while(tmp_path, po
     await clock.advance(assignment_handler.CACHE_S)
     assert len(await queues.readable("orders") or ()) == 6, "no name server answers any more"
     assert await queues.readable("other") is None
-
-
-async def test_a_limited_number_of_topics_is_kept(pool, monkeypatch):
-    monkeypatch.setattr(assignment_handler, "MAX_CACHED_TOPICS", 2)
-    queues = ClusterQueues([], pool, ManualClock())
-    for number in range(5):
-        queues._cache(f"T{number}", 0.0, [])
-    assert list(queues._cached) == ["T3", "T4"]

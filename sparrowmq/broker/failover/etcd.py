@@ -39,7 +39,6 @@ _UNAUTHENTICATED: Final = 16  # a status code of gRPC
 # Etcd's text after a change of its users; the gRPC code is that of an invalid argument.
 _OLD_RIGHTS: Final = "revision of auth store is old"
 _READ_BYTES: Final = 64 << 10
-_MAX_ANSWER_BYTES: Final = 4 << 20  # the limit of an answer; the broker's are a few hundred bytes
 _NOT_FOUND: Final = 5  # a status code of gRPC
 # An etcd 3.4 that reads its settings from a file has no gateway by default, and says so by this status.
 _NO_GATEWAY: Final = (
@@ -203,8 +202,6 @@ async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[i
             status = event.status_code
         elif isinstance(event, h11.Data):
             content += event.data
-            if len(content) > _MAX_ANSWER_BYTES:
-                raise h11.RemoteProtocolError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
         elif isinstance(event, h11.EndOfMessage):
             return status, content
 

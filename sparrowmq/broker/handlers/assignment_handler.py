@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 _STRATEGIES: Final = {"AVG": allocation.averagely, "AVG_BY_CIRCLE": allocation.by_circle}
 CACHE_S: Final = 5.0
 TIMEOUT_S: Final = 3.0
-MAX_CACHED_TOPICS: Final = 10_000
 _MAX_CLIENT_ID_BYTES: Final = 255  # bytes: a record of the journal has the ids of 200 holders
 
 
@@ -114,7 +113,7 @@ class ClusterQueues:
         self._namesrv = namesrv
         self._pool = pool
         self._clock = clock
-        self._cached: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._cached: dict[str, tuple[float, list[MessageQueue]]] = {}  # of topics that a name server knew
 
     async def readable(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic in order; None if no name server knows it, or none has ever answered."""
@@ -134,15 +133,9 @@ class ClusterQueues:
                 continue
             else:
                 queues = queues_of(topic, TopicRoute.decode(answer.body))
-                self._cache(topic, now_s, queues)
+                self._cached[topic] = now_s, queues
                 return queues
         return cached[1] if cached is not None else None
-
-    def _cache(self, topic: str, now_s: float, queues: list[MessageQueue]) -> None:
-        self._cached.pop(topic, None)
-        self._cached[topic] = (now_s, queues)
-        if len(self._cached) > MAX_CACHED_TOPICS:
-            del self._cached[next(iter(self._cached))]  # the one that was asked for first
 
 
 def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:

@@ -15,7 +15,6 @@ import msgspec
 
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
-from sparrowmq.broker.handlers.topics_handler import check_list_length
 from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
@@ -85,7 +84,6 @@ class GroupHandler(Handler):
     @handles(UpdateAndCreateGroupList)
     async def update_all(self, header: UpdateAndCreateGroupList, body: bytes, peer: Peer) -> None:
         configs = GroupConfigList.of_request(body).group_config_list
-        check_list_length(len(configs), "groups")
         await self._set_groups([self._checked_group(group) for group in configs], peer)
 
     async def _set_groups(self, groups: Sequence[GroupConfig], peer: Peer) -> None:

@@ -38,7 +38,6 @@ from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
 
-MAX_LIST_LENGTH: Final = 1000
 # INHERIT, WRITE and READ; clients know no bits from 8 on.
 MAX_PERM: Final = 7
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -65,7 +64,6 @@ class TopicHandler(Handler):
     @handles(UpdateAndCreateTopicList)
     async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
         configs = TopicConfigList.of_request(body).topic_config_list
-        check_list_length(len(configs), "topics")
         if self._quotas.is_on:
             for _ in configs:
                 self._quotas.create_topic(peer)
@@ -149,12 +147,6 @@ class TopicHandler(Handler):
     def _check_not_system(self, name: str) -> None:
         if self._topics.is_system(name):
             raise system_error(f"The topic[{name}] is conflict with system topic.")
-
-
-def check_list_length(count: int, kind: str) -> None:
-    """Raises: RemoteError, a request has more things than a broker takes at once."""
-    if count > MAX_LIST_LENGTH:
-        raise system_error(f"{count} {kind} in one request; send at most {MAX_LIST_LENGTH} at a time")
 
 
 def _changed_attributes(
