@@ -20,6 +20,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.listener import LimitedSessions, Listener
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.server_session import ServerSession
 from sparrowmq.remoting.session import Dispatch
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
 # The frames of one peer, and the bytes of their headers, that are decoded before the clock is read again.
 AT_ONCE: Final = FrameLimits(at_once=64, headers_at_once=128 * 1024)
-REFUSALS_LOG_PERIOD_S: Final = 60.0  # seconds between two log lines about connections above the limit
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ class Server:
         self._listener = Listener(host, port)
         self._other_listeners: list[tuple[Listener, Dispatch]] = []
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
-        self._unlogged_refusals = 0
-        self._refusals_logged_s = -REFUSALS_LOG_PERIOD_S
+        self._refusal_log_limit = LogLimit(clock, 1)
         self._limited_sessions = LimitedSessions[ServerSession](
             self._limits.connections,
             clock,
@@ -200,27 +199,18 @@ class Server:
         ended_session = self._limited_sessions.add(session)
         if ended_session is not None:
             ended_session.abort()
-            self._unlogged_refusals += 1
             self.refused["limit"] += 1
-            self._log_refusals()
+            text = (
+                "the limit is %d open connections; one above it was closed (those without a request first). "
+                "A higher `ulimit -n` allows more, up to %d"
+            )
+            limit = self._limits.connections
+            self._refusal_log_limit.log(log, logging.WARNING, text, limit, descriptors.MAX_CONNECTIONS)
 
     def _on_session_end(self, session: ServerSession) -> None:
         self._bytes_ended[0] += session.received_bytes
         self._bytes_ended[1] += session.sent_bytes
         self._limited_sessions.discard(session)
-
-    def _log_refusals(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._refusals_logged_s < REFUSALS_LOG_PERIOD_S:
-            return
-        log.warning(
-            "the limit is %d open connections; %d above it were closed (those without a request first). "
-            "A higher `ulimit -n` allows more, up to %d",
-            self._limits.connections,
-            self._unlogged_refusals,
-            descriptors.MAX_CONNECTIONS,
-        )
-        self._refusals_logged_s, self._unlogged_refusals = now, 0
 
 
 def _end_session(session: ServerSession) -> None:
