@@ -30,8 +30,8 @@ from zlib import crc32
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.index import Index, Unwritten
 from sparrowmq.store.layout import NO_CRC, SECTOR
-from sparrowmq.store.queues.consume_queue import QueueEnd
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, Positions, QueueEnds
+from sparrowmq.store.queues.queue_files import QueueEnd
 from sparrowmq.store.vfs import Unsynced, Vfs, closing, content_of
 
 log = logging.getLogger(__name__)

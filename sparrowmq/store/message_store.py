@@ -48,9 +48,9 @@ from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues import cold_reads
 from sparrowmq.store.queues import queue_reading as reading
-from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.plain_reading import PlainReader
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.record_repair import RepairResult, Requests, find_fenced, replace_known_damage

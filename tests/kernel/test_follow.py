@@ -22,7 +22,8 @@ from sparrowmq.store import queue_builder
 from sparrowmq.store.index import Index
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.queue_builder import Hole, QueueBuilder
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.vfs import Disk, Unsynced
 from tests.kernel.cases import damaged

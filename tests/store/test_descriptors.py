@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import OutOfResources
-from sparrowmq.store.queues.consume_queue import OpenFiles
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk, Unsynced
 from tests.store.stores import bodies, put

@@ -11,7 +11,8 @@ import pytest
 from sparrowmq.errors import BadStore, DiskFull, StoreFailed, StoreLocked
 from sparrowmq.loop.turn import Turn
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.vfs import Unsynced
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, committed, message, put

@@ -21,7 +21,8 @@ from sparrowmq.store.index_keys import add_keys, key_hash
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queue_builder import Hole, QueueBuilder, tags_code
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced

@@ -35,9 +35,10 @@ from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA
 from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.log.scrub import STEP_BYTES, check_records
 from sparrowmq.store.queue_builder import tags_code
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import Entry
 from sparrowmq.store.queues.queue_ends import QueueEnds
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, content_of

@@ -29,7 +29,7 @@ from zlib import crc32
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.layout import NO_CRC
-from sparrowmq.store.queues.consume_queue import QueueEnd
+from sparrowmq.store.queues.queue_files import QueueEnd
 from sparrowmq.store.vfs import File, NumberedFolder, Vfs
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles, QueueEnd
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_files import OpenFiles, QueueEnd
 
 log = logging.getLogger(__name__)
 
@@ -112,11 +113,11 @@ class QueueTable:
     def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
         changed, self.files.changed = self.files.changed, {}
         ends = {}
-        for queue in changed:
-            key = queue.topic, queue.queue_id
-            end = queue.known_end() if self.get(*key) is queue else None
+        for files in changed:
+            queue = self.get(files.topic, files.queue_id)
+            end = queue.known_end() if queue is files else None
             if end is not None:
-                ends[key] = end
+                ends[files.topic, files.queue_id] = end
         return ends
 
     def remove_topic(self, topic: str, new_queues: Collection[ConsumeQueue] = ()) -> None:

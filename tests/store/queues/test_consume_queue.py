@@ -7,8 +7,9 @@ import pytest
 
 from sparrowmq.errors import BadStore, DiskFull, InvalidName
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY, Layout
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import GAP_SIZE, pack
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparrowmq.store.queues.consume_queue import OpenFiles
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.vfs import Disk, Unsynced
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.queues.consume_queue import QueueEnd
 from sparrowmq.store.queues.queue_ends import Positions, QueueEnds, SavedEnds
+from sparrowmq.store.queues.queue_files import QueueEnd
 from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk, broken
 

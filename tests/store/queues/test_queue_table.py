@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.queues.consume_queue import OpenFiles
+from sparrowmq.store.queues.queue_files import OpenFiles
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.vfs import Disk, Unsynced
 
