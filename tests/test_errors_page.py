@@ -298,7 +298,7 @@ async def test_a_master_without_slave_says_so_in_the_status(tmp_path):
 
 async def test_a_disk_that_is_full(cluster, mq, monkeypatch):
     monkeypatch.setattr(Disk, "used_ratio", lambda disk, path: 0.97)
-    retention = cluster.brokers[0].store.retention()
+    retention = cluster.brokers[0].store.retention
     for _ in retention.run(0):
         pass
     assert retention.full_error is not None

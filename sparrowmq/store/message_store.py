@@ -25,7 +25,7 @@ from sparrowmq.errors import DiskFull, OutOfResources, StoreError
 from sparrowmq.kernel.records import Buffer
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.durability import Durability, Requirement
-from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.loop.slices import at_once
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
@@ -33,12 +33,10 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.names import TIMER_TOPIC
-from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep
 from sparrowmq.store.appender import Appender
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.index import Index
-from sparrowmq.store.key_search import find_by_unique_id, search_steps
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
@@ -46,16 +44,13 @@ from sparrowmq.store.log.flush import Flusher, SyncedMark
 from sparrowmq.store.log.scrub import Scrubber
 from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.queue_rebuild import QueueRebuild
-from sparrowmq.store.queues import cold_reads
-from sparrowmq.store.queues import queue_reading as reading
-from sparrowmq.store.queues.plain_reading import PlainReader
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_files import OpenFiles
-from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.record_repair import RepairResult, Requests, find_fenced, replace_known_damage
 from sparrowmq.store.recovery import Recovery, RecoveryResult
-from sparrowmq.store.retention import Cleaning, Retention, RetentionHold, TopicDeletion
+from sparrowmq.store.retention import Retention, RetentionHold, TopicDeletion
+from sparrowmq.store.store_reader import StoreReader
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers import Timers
@@ -66,8 +61,8 @@ from sparrowmq.store.vfs import Disk, StoreLock, Unsynced, Vfs, lost_while_open
 log = logging.getLogger(__name__)
 
 
-class MessageStore:
-    """An open store."""
+class MessageStore(StoreReader):
+    """An open store. `StoreReader` has the methods that read messages."""
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
         layout = settings.layout
@@ -75,18 +70,19 @@ class MessageStore:
         self.clock = clock
         self._vfs = vfs
         self._lock: StoreLock | None = None
-        self._log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable)
+        commit_log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable)
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
-        # All queues, also those that were asked for but never had a message.
-        self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
-        self._index = Index.from_settings(settings, vfs, unsynced, writable)
-        self._queue_builder = QueueBuilder(self.queues, self._index, settings.delay_levels_ms)
+        queues = QueueTable(files, layout, settings.consume_queue_file_entries)
+        index = Index.from_settings(settings, vfs, unsynced, writable)
+        super().__init__(commit_log, queues, index, QueueBuilder(queues, index, settings.delay_levels_ms))
         # Adds the keys to the index for which the disk had no room; `upkeep` calls it.
         self.index_filler = IndexFiller(self._index, self._log, self._queue_builder)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))  # syncs the log to disk
+        # How far the log is in its files, and on disk. Both fail when a write or sync fails.
+        self.written, self.flushed = self.flusher.written, self.flusher.flushed
         self.hold = RetentionHold()  # says what retention keeps although it is old
         self.scrubber = Scrubber(self._log)  # checks the log for bit rot; `upkeep` calls it
         self.retention_time = RetentionTime(clock, 0)  # the time that retention compares messages with
@@ -106,8 +102,10 @@ class MessageStore:
             self.flusher,
             self.wants_checkpoint.set,
         )
-        self.wants_cleaning = asyncio.Event()  # set when retention should not wait for its time; `upkeep` runs it
-        self._cleaning = Cleaning.NOTHING
+        # Deletes old messages; `upkeep` runs it.
+        self.retention = Retention(
+            lambda: self.settings, vfs, self._log, queues, self._index, self._checkpointer, self.hold
+        )
         written = Requirement(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
         flushed = Requirement(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
@@ -210,16 +208,6 @@ class MessageStore:
         self._checkpointer.start(offset)
 
     @property
-    def written(self) -> Watermark:
-        """The offset up to which appended bytes are written to the log's files. It fails when a write or sync fails."""
-        return self.flusher.written
-
-    @property
-    def flushed(self) -> Watermark:
-        """The offset up to which the log is on disk. It fails when a sync fails."""
-        return self.flusher.flushed
-
-    @property
     def dispatched(self) -> Watermark:
         return self._queue_builder.position
 
@@ -279,99 +267,6 @@ class MessageStore:
         except OSError as error:
             raise self.flusher.fail(error) from error
 
-    def read(
-        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int = 262_144, selector: Selector = ALL
-    ) -> Read:
-        """Read up to `max_count` messages of a queue from `offset` on, as views into the log; at least one, if any. The
-        result's `next_offset` moves past messages that do not match the selector.
-        """
-        return reading.read(self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector)
-
-    def plain_reader(self) -> PlainReader:
-        return PlainReader(self._log)
-
-    def cold_read(self, topic: str, queue_id: int, offset: int, size: int) -> Callable[[], None] | None:
-        """The function to call in a thread before `read`, if that would wait for the disk (cold_reads.py)."""
-        queue = self.queues.get(topic, queue_id)
-        return None if queue is None else cold_reads.cold_read(self._log, queue, offset, size)
-
-    def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
-        """The record that begins at `offset`; None if no record begins there. Any number is a valid argument."""
-        if offset >= self._log.written:
-            self.publish()
-        record = reading.record_at(self._log, offset, size)
-        if record is None:
-            return None
-        raw = record.obj  # it begins with the record
-        assert isinstance(raw, bytes)
-        return record if self._is_verified(offset, len(record), raw) else None
-
-    def parked_at(self, offset: int, size: int | None = None) -> memoryview | None:
-        """A record that was stored at `offset` to be taken out later; None if it was deleted with its log file, or is
-        damaged and `corruptPolicy` is quarantine. Raises: CorruptRecord.
-        """
-        if offset >= self._log.written:
-            self.publish()
-        return reading.parked_at(self._log, offset, size)
-
-    def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
-        """Add the prepared offsets, other than 0, of about 1 MiB of records from `begin` on; return the offset to
-        continue at.
-        """
-        if end > self._log.written:
-            self.publish()
-        return self._log.collect_prepared(max(begin, self._log.begin), end, prepared)
-
-    def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
-        """A copy of the record that `record_at` returns. A known size halves the cost."""
-        if size is not None and offset + size <= self._log.written:
-            content = self._log.copy(offset, size)
-            return content if content and self._is_verified(offset, size, content) else None
-        view = self.record_at(offset, size)
-        return None if view is None else view.tobytes()
-
-    def _is_verified(self, offset: int, size: int, raw: bytes) -> bool:
-        if self._log.is_verified(offset, size, raw):
-            return True
-        log.error("the record at offset %d of the log is damaged; it is not served", offset)
-        return False
-
-    def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
-        """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""
-        if offset + max_bytes > self._log.written:
-            self.publish()
-        file = self._log.row.find(offset)
-        if file is None or not self._log.begin <= offset < self._log.end:
-            return None
-        return self._log.view(offset, min(max_bytes, file.end - offset, self._log.end - offset))
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The first queue offset stored at or after a time; with `upper`, the last one at or before it."""
-        queue = self.queues.get(topic, queue_id)
-        return reading.offset_by_time(self._log, queue, timestamp_ms, upper) if queue else 0
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
-        queue = self.queues.get(topic, queue_id)
-        return reading.store_time(self._log, queue, offset) if queue else None
-
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        return at_once(self.search_steps(topic, key, max_count, begin_ms, end_ms))
-
-    def search_steps(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:
-        """The steps of `search_steps` of key_search.py: records with a key or unique key, newest first."""
-        self._queue_builder.index_keys()
-        return search_steps(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
-
-    def find_by_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Find all records with the unique id. Raises: BadStore, as `find_by_unique_id` of key_search.py."""
-        self._queue_builder.index_keys()
-        return find_by_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
-
-    @property
-    def indexed(self) -> tuple[int, int]:
-        """Store timestamp and offset of the last record that the index knows; (0, -1) if there is none."""
-        return (self._index.end_ms, self._index.end_offset) if self._index else (0, -1)
-
     def timers(self) -> Timers:
         """The pending timers. From now on retention keeps their records. Raises: DiskFull, BadStore."""
         self.publish()
@@ -381,11 +276,6 @@ class MessageStore:
     def delete_topic(self, topic: str, before_offset: int | None = None) -> None:
         """Delete the topic's queues at once; a new topic begins at 0. With `before_offset`, as `Deletion.steps`."""
         at_once(self.deletion.begin(topic) if before_offset is None else self.deletion.steps(topic, before_offset))
-
-    def clean(self, cleaning: Cleaning) -> None:
-        """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
-        self._cleaning = max(self._cleaning, cleaning, key=lambda each: each.value)
-        self.wants_cleaning.set()
 
     def replace_damaged(self, max_bytes: int) -> Requests[RepairResult]:
         """Replace found damage of up to `max_bytes` by a copy's records. Raises: LogsDiffer, DiskFull, OSError."""
@@ -454,15 +344,6 @@ class MessageStore:
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
         """The function that writes a checkpoint, for any thread. The log before `end` is on disk. Raises: OSError."""
         return partial(self._checkpointer.write, self._checkpointer.begin(end, now_ms))
-
-    def retention(self) -> Retention:
-        return Retention(self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold)
-
-    def take_cleaning_request(self) -> Cleaning:
-        """Return what callers of `clean` have requested since the last call."""
-        requested, self._cleaning = self._cleaning, Cleaning.NOTHING
-        self.wants_cleaning.clear()
-        return requested
 
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
         settings, layout, saved_ends = self.settings, self.settings.layout, self._ends.load()

@@ -14,6 +14,7 @@ keeps its age.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
@@ -70,7 +71,7 @@ class Retention:
 
     def __init__(
         self,
-        settings: StoreSettings,
+        current_settings: Callable[[], StoreSettings],
         vfs: Vfs,
         log: CommitLog,
         queues: QueueTable,
@@ -79,7 +80,9 @@ class Retention:
         hold: RetentionHold,
     ) -> None:
         self.full_error: DiskFull | None = None
-        self.settings = settings
+        self.is_requested = asyncio.Event()  # set when a run should not wait for its time
+        self._requested = Cleaning.NOTHING
+        self._current_settings = current_settings  # an operator may change them
         self._vfs = vfs
         self._log = log
         self._queues = queues
@@ -90,11 +93,22 @@ class Retention:
         self._unfinished: list[ConsumeQueue] = []
         self._cleaned_ms = 0  # when set-aside was cleaned last
 
+    def request(self, cleaning: Cleaning) -> None:
+        """Ask for a run within the next moments."""
+        self._requested = max(self._requested, cleaning, key=lambda kind: kind.value)
+        self.is_requested.set()
+
+    def take_request(self) -> Cleaning:
+        """Return what callers of `request` have asked for since the last call."""
+        requested, self._requested = self._requested, Cleaning.NOTHING
+        self.is_requested.clear()
+        return requested
+
     def run(self, now_ms: int, cleaning: Cleaning = Cleaning.NOTHING) -> Iterator[None]:
         """Delete old messages, with a pause after each piece of work; `cleaning` is wanted now, at any hour. Raises:
         OutOfResources, the next run continues.
         """
-        settings = self.settings
+        settings = self._current_settings()
         used_ratio = self._vfs.used_ratio(settings.layout.commit_log)
         self.full_error = None
         if used_ratio >= settings.disk_full_ratio:
@@ -119,7 +133,7 @@ class Retention:
 
     def count_expired(self, now_ms: int, used_ratio: float, cleaning: Cleaning = Cleaning.NOTHING) -> int:
         """Return the number of the oldest files to delete."""
-        settings = self.settings
+        settings = self._current_settings()
         files = self._log.row.files
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         is_time = hour in map(int, settings.delete_when.split(";")) or used_ratio >= settings.disk_clean_ratio
@@ -145,7 +159,7 @@ class Retention:
 
     def clean_queues(self) -> Iterator[None]:
         """Let queues and index remove the entries whose records are no longer in the log."""
-        begin, settings = self._log.begin, self.settings
+        begin, settings = self._log.begin, self._current_settings()
         unfinished = []
         while self._unfinished:
             queue = self._unfinished[-1]

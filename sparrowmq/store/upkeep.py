@@ -125,16 +125,15 @@ async def _fill_index(store: MessageStore) -> None:
 
 
 async def _delete_regularly(store: MessageStore) -> None:
-    retention = store.retention()
+    retention = store.retention
     while True:
         period_s = _RETENTION_PERIOD_S if retention.full_error is None else _FULL_PERIOD_S
         with suppress(TimeoutError):
-            await store.clock.wait_for(store.wants_cleaning.wait(), period_s)
-        cleaning = store.take_cleaning_request()
+            await store.clock.wait_for(retention.is_requested.wait(), period_s)
+        cleaning = retention.take_request()
         if store.flushed.error is not None:
             return
         try:
-            retention.settings = store.settings  # An operator may have changed them.
             for _ in retention.run(store.retention_time.read(), cleaning):
                 await asyncio.sleep(0)  # the loop can do other work between two queues
         except OutOfResources as short:

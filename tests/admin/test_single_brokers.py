@@ -59,7 +59,7 @@ async def test_messages_that_expired_are_not_waited_for(tmp_path):
         assert await admin.behind("broker-0") == {"billing": 7}
         store = cluster.brokers[0].store
         store.checkpoint()
-        list(store.retention().run(SystemClock().now_ms() + 100 * 3_600_000, Cleaning.FILES))
+        list(store.retention.run(SystemClock().now_ms() + 100 * 3_600_000, Cleaning.FILES))
         assert await admin.behind("broker-0") == {"billing": 2}
 
 

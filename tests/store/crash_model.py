@@ -25,7 +25,6 @@ from sparrowmq.store.appender import FULL_PAUSE_S
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.log.flush import Flusher, _SyncOrder
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.retention import Retention
 from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, DiskState, Effect, Mutant, RecordVfs
 
@@ -269,9 +268,7 @@ class Model:
 
     def drop(self) -> None:
         store = self.store
-        retention = Retention(
-            SETTINGS, self.vfs, store._log, store.queues, store._index, store._checkpointer, store.hold
-        )
+        retention = store.retention
         self.vfs.used = 0.86  # so that age does not matter
         count = retention.count_expired(0, self.vfs.used)
         if count:

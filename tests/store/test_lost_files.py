@@ -35,8 +35,8 @@ def test_files_that_retention_deleted_are_not_missed(stores: Stores):
     texts = [b"long text %d " % number * 150 for number in range(6)]
     fill(store, texts)
     store.checkpoint()
-    retention = store.retention()
-    retention.settings = replace(store.settings, disk_force_ratio=0.0)
+    retention = store.retention
+    store.settings = replace(store.settings, disk_force_ratio=0.0)
     list(retention.run(0))
     assert store.begin > 0
     stores.crash(store)

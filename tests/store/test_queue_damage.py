@@ -180,7 +180,7 @@ async def test_retention_goes_on_when_a_file_can_be_made_anew(stores: Stores, cl
     for error in (True, False):
         if not error:
             disk.write_errors.clear()
-        store.clean(Cleaning.QUEUES)
+        store.retention.request(Cleaning.QUEUES)
         await clock.advance(11)
         assert not task.done() and ("not all old messages were deleted" in caplog.text) is error
         caplog.clear()

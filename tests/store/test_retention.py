@@ -43,7 +43,7 @@ def fill(store: MessageStore) -> None:
 
 
 def retention_of(store: MessageStore) -> Retention:
-    parts = store.settings, store._vfs, store._log, store.queues, store._index, store._checkpointer
+    parts = lambda: store.settings, store._vfs, store._log, store.queues, store._index, store._checkpointer
     return Retention(*parts, store.hold)
 
 
@@ -255,14 +255,14 @@ async def test_whoever_asks_has_old_files_deleted_at_any_hour_and_all_of_them(st
     await clock.advance(hours=80)
     async with running(store):
         await clock.advance(1)
-        store.clean(Cleaning.QUEUES)
+        store.retention.request(Cleaning.QUEUES)
         await clock.advance(1)
         assert store.begin == 0
-        store.clean(Cleaning.FILES)
-        store.clean(Cleaning.QUEUES)
+        store.retention.request(Cleaning.FILES)
+        store.retention.request(Cleaning.QUEUES)
         await clock.advance(1)
         assert store.begin == 14 * 4096
-        assert store.take_cleaning_request() is Cleaning.NOTHING
+        assert store.retention.take_request() is Cleaning.NOTHING
 
 
 async def test_young_files_stay_even_if_somebody_asks(stores):
@@ -270,7 +270,7 @@ async def test_young_files_stay_even_if_somebody_asks(stores):
     store = open_at(stores, clock)
     fill(store)
     async with running(store):
-        store.clean(Cleaning.FILES)
+        store.retention.request(Cleaning.FILES)
         await clock.advance(1)
         assert bodies(store) == TEN
 
@@ -325,7 +325,7 @@ async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_th
         73 * 3600 - 6 * 3600
     )  # what was sent in the right time before is old now, and what came last is not
     hour = datetime.fromtimestamp(clock.now_ms() / 1000).hour
-    retention.settings = replace(store.settings, delete_when=str(hour))
+    store.settings = replace(store.settings, delete_when=str(hour))
     list(retention.run(clock.now_ms()))
     assert log_files(store)[0] != "0" and len(log_files(store)) >= 2
     await clock.advance(24 * 3600)
@@ -339,7 +339,7 @@ def test_old_pieces_in_set_aside_go_every_hour_or_at_once_on_a_full_disk(stores,
     folder = Path(store.settings.layout.set_aside)
     folder.mkdir()
     retention = retention_of(store)
-    retention.settings = replace(store.settings, disk_force_ratio=0.85)
+    store.settings = replace(store.settings, disk_force_ratio=0.85)
     now_ms = int(folder.stat().st_mtime * 1000)
     monkeypatch.setattr(store._vfs, "used_ratio", lambda _: used, raising=False)
     list(retention.run(now_ms))

@@ -126,7 +126,7 @@ async def test_a_store_that_failed_deletes_nothing(stores, clock):
         put(store, bytes(1000))
     await clock.advance(6)  # a checkpoint, without which they would stay
     store.flusher.fail(OSError(5, "Input/output error"))
-    store.clean(Cleaning.FILES)
+    store.retention.request(Cleaning.FILES)
     await clock.advance(60)
     assert store.begin == 0 and len(store._log.row.files) >= 3 and not task.done()
     task.cancel()

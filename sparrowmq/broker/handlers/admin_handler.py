@@ -150,12 +150,12 @@ class CleaningHandler(Handler):
     @handles(CleanExpiredConsumeQueue)
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
         log.info("%s starts the cleaning of queues and index", peer.address)
-        self._store.clean(Cleaning.QUEUES)
+        self._store.retention.request(Cleaning.QUEUES)
 
     @handles(DeleteExpiredCommitLog)
     def files(self, header: DeleteExpiredCommitLog, body: bytes, peer: Peer) -> None:
         log.info("%s starts the deletion of expired log files", peer.address)
-        self._store.clean(Cleaning.FILES)
+        self._store.retention.request(Cleaning.FILES)
 
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> Awaitable[None] | None:

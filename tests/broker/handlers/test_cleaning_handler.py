@@ -1,4 +1,3 @@
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,19 +23,10 @@ async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
     }
 
 
-class Told:
-    """A store that keeps what it was told; the real one would have done it before a test could look."""
-
-    def __init__(self) -> None:
-        self.asked: list[Cleaning] = []
-
-    def clean(self, what: Cleaning) -> None:
-        self.asked.append(what)
-
-
-def test_the_store_is_told_to_clean_at_once(desk):
-    store, peer = Told(), cast(Any, SimpleNamespace(address="127.0.0.1:1"))
-    handler = CleaningHandler(replace(desk.shared, store=cast(Any, store)))
+async def test_the_store_is_told_to_clean_at_once(desk):
+    peer = cast(Any, SimpleNamespace(address="127.0.0.1:1"))
+    handler = CleaningHandler(desk.shared)
     handler.queues(CleanExpiredConsumeQueue(), b"", peer)
+    assert desk.store.retention.take_request() is Cleaning.QUEUES
     handler.files(DeleteExpiredCommitLog(), b"", peer)
-    assert store.asked == [Cleaning.QUEUES, Cleaning.FILES]
+    assert desk.store.retention.take_request() is Cleaning.FILES

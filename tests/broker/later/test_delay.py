@@ -267,12 +267,12 @@ async def test_retention_leaves_the_file_of_a_message_until_it_was_delivered(tmp
             it.send(b"%d" % number, 1, filler="x" * 30_000)
         await clock.advance(1.9 * 3600)
         it.store.checkpoint()
-        list(it.store.retention().run(clock.now_ms()))
+        list(it.store.retention.run(clock.now_ms()))
         assert it.store.begin == 0
         await clock.advance(0.2 * 3600)
         assert b"one" in it.bodies()
         it.store.checkpoint()
-        list(it.store.retention().run(clock.now_ms()))
+        list(it.store.retention.run(clock.now_ms()))
         assert it.store.begin > 0
 
 

@@ -466,7 +466,7 @@ async def test_retention_leaves_the_file_of_a_timer_until_it_was_stored_again(tm
                 it.send(bytes(b"x" * 30_000))
             await jump(clock, DAY_S)
             it.store.checkpoint()
-            retention = it.store.retention()
+            retention = it.store.retention
             for _ in range(3):
                 for _ in retention.run(clock.now_ms()):
                     pass

@@ -173,7 +173,7 @@ async def test_a_slave_that_began_empty_gives_no_offset_again_in_a_queue_whose_m
             await both.send(bytes(20_000), "busy")
         master.store.checkpoint()
         master.store._log.row.drop_first()  # as retention does
-        master.store.clean(Cleaning.QUEUES)
+        master.store.retention.request(Cleaning.QUEUES)
         slave = await both.start("slave", **small)
         await both.same()
         async with asyncio.timeout(20):

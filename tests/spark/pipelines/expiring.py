@@ -32,4 +32,4 @@ def expire(cluster: BackgroundCluster, topic: Topic) -> None:
 async def _expire(cluster: BackgroundCluster) -> None:
     for broker in cluster.cluster.brokers:
         broker.store.settings = replace(broker.store.settings, retention_hours=0)
-        broker.store.clean(Cleaning.FILES)
+        broker.store.retention.request(Cleaning.FILES)

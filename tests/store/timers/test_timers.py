@@ -173,7 +173,7 @@ def test_timers_keep_their_files_from_retention_until_they_are_rolled(stores):
         store.append(message(bytes(500)))
     store.checkpoint()
     late_ms = 1 << 42
-    retention = store.retention()
+    retention = store.retention
     list(retention.run(late_ms))
     assert store.begin == 0
     rolled = timers.next_to_roll()
@@ -192,7 +192,7 @@ def test_a_timer_whose_record_is_gone_is_told_and_left_out(stores, caplog):
         store.append(message(bytes(500)))
     timer(store, NOW)
     store.checkpoint()
-    list(store.retention().run(1 << 42))
+    list(store.retention.run(1 << 42))
     assert store.begin > 0
     timers = store.timers()
     assert len(timers) == 1
