@@ -185,7 +185,7 @@ def _declare_store_times(store: MessageStore, figures: Figures) -> None:
         "sparrowmq_index_lacks_from_timestamp_seconds",
         "time from which on the index lacks keys",
         (),
-        lambda: seconds(store.index_filler.lacks_from_ms),
+        lambda: seconds(store.index_lacks_from_ms),
     )
 
 
@@ -283,7 +283,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         )
 
     def lacks_keys() -> str:
-        begin_ms = store.index_filler.lacks_from_ms
+        begin_ms = store.index_lacks_from_ms
         if not begin_ms:
             return ""
         begin_text = datetime.fromtimestamp(begin_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -55,7 +55,6 @@ from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers import Timers
 from sparrowmq.store.truncation import check_queue_files, logs_differ, truncate
-from sparrowmq.store.upkeep import IndexFiller
 from sparrowmq.store.vfs import Disk, StoreLock, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
@@ -76,8 +75,6 @@ class MessageStore(StoreReader):
         queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         index = Index.from_settings(settings, vfs, unsynced, writable)
         super().__init__(commit_log, queues, index, QueueBuilder(queues, index, settings.delay_levels_ms))
-        # Adds the keys to the index for which the disk had no room; `upkeep` calls it.
-        self.index_filler = IndexFiller(self._index, self._log, self._queue_builder)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))  # syncs the log to disk
@@ -329,6 +326,17 @@ class MessageStore(StoreReader):
                 self.wants_checkpoint.set()
             self._queue_builder.index_keys()
             self._log.prepare(executor)
+
+    def fill_index(self) -> bool:
+        """Add keys to the index for which the disk had no room. Returns whether it has room, and more are missing."""
+        index = self._index
+        if index is None or index.is_damaged or index.no_room is None or self.flushed.error is not None:
+            return False
+        self.publish()
+        is_to_go_on = self._queue_builder.fill_index(self._log)
+        if index.no_room is not None:
+            self.appender.close_idle_files(index.no_room)
+        return is_to_go_on
 
     def prepare_checkpoint(self) -> tuple[int, int]:
         """Publish everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""

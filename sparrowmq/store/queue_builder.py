@@ -36,11 +36,12 @@ from sparrowmq.kernel.record_layout import MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.messages.record import Outline, outline_at
+from sparrowmq.protocol.messages.record import Outline, outline_at, physical_offset
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store import index_keys
 from sparrowmq.store.index import BATCH, Index
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
+from sparrowmq.store.log.log_reader import LogReader
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import Entry
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -49,6 +50,7 @@ from sparrowmq.store.timer_wheel import RECALL
 log = logging.getLogger(__name__)
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")  # the begin of a record
+_CHUNK_BYTES: Final = 1 << 18  # of the log, whose keys are added to the index at once: some milliseconds
 _NO_LIMIT: Final = (1 << 63) - 1
 _MAX_QUEUE_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
 # Numbers that a master may pass over: it lost the messages, or counts those inside one record of Java's inner batches.
@@ -162,6 +164,33 @@ class QueueBuilder(Follower):
             _collect_keys(outline_at(content, at), keys)
             at = add_keys(content, at + size, keys)
         return at
+
+    def fill_index(self, commit_log: LogReader) -> bool:
+        """Add the keys of the next 256 KiB of records to the index that it lacks because the disk had no room for its
+        next file. Returns whether there was room, and more are missing.
+
+            put ── no room ── later keys are dropped ── each second: `fill_index`
+                      room again: the log from `lacks_from` on, 256 KiB at a time ── its end ── `put` goes on
+
+        A store that is closed or killed before that builds the whole index again at its next start, as far as there is
+        room.
+        """
+        index, end, keys = self._index, commit_log.end, KeyHashes()
+        if index is None or commit_log.written < end:
+            return False
+        begin = max(index.lacks_from, commit_log.begin)
+        following = begin + self.keys_of(commit_log.chunk(begin, min(_CHUNK_BYTES, end - begin)), keys)
+        if following == begin < end:  # a blank, a record larger than that, or damage
+            record = next(commit_log.sound_records(begin, end), None)
+            following = end
+            if record is not None:
+                following = physical_offset(record) + len(record)
+                self.keys_of(bytes(record), keys)
+        is_last = following >= end
+        had_room = index.fill(keys, following, is_last)
+        if had_room and is_last:
+            self.keys = KeyHashes()  # they are in the index now
+        return had_room and not is_last
 
     def replay(
         self,

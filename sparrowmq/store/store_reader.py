@@ -127,3 +127,8 @@ class StoreReader:
     def indexed(self) -> tuple[int, int]:
         """Store timestamp and offset of the last record that the index knows; (0, -1) if there is none."""
         return (self._index.end_ms, self._index.end_offset) if self._index else (0, -1)
+
+    @property
+    def index_lacks_from_ms(self) -> int:
+        """The store time from which on the index lacks keys; 0 if it has all."""
+        return (self._index.lacks_from_ms or 0) if self._index is not None else 0

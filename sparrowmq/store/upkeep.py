@@ -5,7 +5,7 @@
     every 5 s               make a checkpoint; sooner when the log has grown by 32 MiB, which a start would read again;
                             at once after a topic was deleted, or a crash would bring its queues back
     scrubRate MiB a second  check the log for bit rot (scrub.py)
-    every second            add keys to the index for which the disk had no room before (`IndexFiller`)
+    every second            add keys to the index for which the disk had no room before
     every 10 s              retention; at once on request, and every second while the disk is too full
 
 All decisions are made on the loop that owns the store. Only work on files goes to a thread. A store that failed is not
@@ -22,13 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
-from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.messages.record import physical_offset
-from sparrowmq.store.index import Index
-from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import ROUND_S, STEP_BYTES
-from sparrowmq.store.queue_builder import QueueBuilder
 from sparrowmq.store.store_settings import MAX_FLUSH_INTERVAL_MS
 
 if TYPE_CHECKING:
@@ -38,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _TEND_PERIOD_S: Final = 0.1
 _RETENTION_PERIOD_S: Final = 10.0
-_CHUNK_BYTES: Final = 1 << 18  # of the log, whose keys are added at once: some milliseconds
 _FULL_PERIOD_S: Final = 1.0  # while the disk is too full: freed space is noticed soon
 
 
@@ -116,12 +110,7 @@ async def _scrub(store: MessageStore) -> None:
 
 async def _fill_index(store: MessageStore) -> None:
     while True:
-        if store.index_filler.no_room is not None and store.flushed.error is None:
-            store.publish()
-        had_room = store.flushed.error is None and store.index_filler.fill_next()
-        if isinstance(store.index_filler.no_room, OutOfResources):
-            store.appender.close_idle_files(store.index_filler.no_room)
-        await store.clock.sleep(0 if had_room else _FULL_PERIOD_S)
+        await store.clock.sleep(0 if store.fill_index() else _FULL_PERIOD_S)
 
 
 async def _delete_regularly(store: MessageStore) -> None:
@@ -144,45 +133,3 @@ async def _delete_regularly(store: MessageStore) -> None:
         if retention.full_error is not None:
             # A little longer than the time to the next check of the disk, which decides again.
             store.appender.stall(retention.full_error, _FULL_PERIOD_S + 0.5)
-
-
-class IndexFiller:
-    """Adds the keys to the index that it lacks because the disk had no room for its next file. They come from the log.
-
-        put ── no room ── `no_room`: later keys are dropped ── each second: `fill_next`
-                             room again: the log from `lacks_from` on, 256 KiB at a time ── its end ── `put` goes on
-
-    A store that is closed or killed before that builds the whole index again at its next start, as far as there is
-    room. `index`: None without one.
-    """
-
-    def __init__(self, index: Index | None, log: CommitLog, queue_builder: QueueBuilder) -> None:
-        self._index = index
-        self._log = log
-        self._queue_builder = queue_builder
-
-    @property
-    def lacks_from_ms(self) -> int:
-        return (self._index.lacks_from_ms or 0) if self._index is not None else 0
-
-    @property
-    def no_room(self) -> DiskFull | None:
-        return self._index.no_room if self._index is not None and not self._index.is_damaged else None
-
-    def fill_next(self) -> bool:
-        index, log = self._index, self._log
-        if index is None or self.no_room is None or log.written < log.end:
-            return False
-        begin, end, keys = max(index.lacks_from, log.begin), log.end, KeyHashes()
-        following = begin + self._queue_builder.keys_of(log.chunk(begin, min(_CHUNK_BYTES, end - begin)), keys)
-        if following == begin < end:  # a blank, a record larger than that, or damage
-            record = next(log.sound_records(begin, end), None)
-            following = end
-            if record is not None:
-                following = physical_offset(record) + len(record)
-                self._queue_builder.keys_of(bytes(record), keys)
-        is_last = following >= end
-        had_room = index.fill(keys, following, is_last)
-        if had_room and is_last:
-            self._queue_builder.keys = KeyHashes()  # they are in the index now
-        return had_room and not is_last

@@ -12,8 +12,7 @@ EVER = (9, 0, 1 << 62)
 
 
 def fill(store):
-    store.publish()
-    return store.index_filler.fill_next()
+    return store.fill_index()
 
 
 def keys(store, names):
@@ -33,13 +32,13 @@ async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores
     assert len(bodies(store)) == 102
     with pytest.raises(BadStore, match="no room for its next file"):
         store.query("Orders", "k99", *EVER)
-    assert store.index_filler.lacks_from_ms == clock.now_ms()
+    assert store.index_lacks_from_ms == clock.now_ms()
     store.checkpoint()
     assert not fill(store)
     disk.full_for = ()
     while fill(store):
         put(store, b"meanwhile", key="meanwhile") if store.end < 60_000 else None
-    assert store.index_filler.lacks_from_ms == 0
+    assert store.index_lacks_from_ms == 0
     put(store, b"after", key="after")
     wanted = ["before", "large", "after", *(f"k{number}" for number in range(100))]
     assert keys(store, wanted) == [1] * len(wanted)
