@@ -200,6 +200,11 @@ class LogReader(LogTail):
         content = self.copy(offset, size)
         return None if content is None else memoryview(content)
 
+    def has(self, offset: int, size: int) -> bool:
+        """Whether a single file has `size` bytes at `offset`."""
+        file = self.row.find(offset)
+        return file is not None and offset + size <= min(self.written, file.end)
+
     def copy(self, offset: int, size: int) -> bytes | None:
         file = self.row.find(offset)
         if file is None or offset + size > self.written or offset + size > file.end:

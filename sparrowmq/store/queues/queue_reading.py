@@ -10,6 +10,7 @@ Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -107,41 +108,20 @@ def read(
                 log.copy(first, room + size) if room <= count * _MAX_MEAN_GAP_BYTES and room <= _MAX_GAP_BYTES else None
             )
             if content is not None:
-                if first < log.verified_from and (sound := _count_sound(log, entries, content)) < count:
+                view = memoryview(content)
+                views = [view] if len(view) == size else _cut_views(view, entries)
+                if first < log.verified_from and (sound := _count_sound(log, entries, range(count), views)) < count:
                     if sound:
                         return read(log, queue, offset, sound, GAP_SIZE, ALL)
                     return _at_damage(log, queue, offset, entries, 0)
-                view = memoryview(content)
-                views = [view] if len(view) == size else _cut_views(view, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
     return _read_selected(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
-def _count_sound(log: LogReader, entries: Entries, content: bytes) -> int:
-    """Return how many records are sound before a damaged one. Records from `verified_from` on need no check."""
-    first = entries.begin
-    verified_from = log.verified_from
-    crc_from = log.crc_from
-    count = len(entries)
-    i = 0
-    while i < count:
-        offset = entries.offset(i)
-        if offset < verified_from and not is_sound(
-            content, offset - first, entries.size(i), offset, offset >= crc_from
-        ):
-            break
-        i += 1
-    return i
-
-
-def _count_wanted_sound(
-    log: LogReader, entries: Entries, indexes: list[int], ranges: list[list[int]], views: list[memoryview]
-) -> int:
-    """Return how many of the chosen entries have sound records before a damaged one. Neighbours share a range and its
-    view.
+def _count_sound(log: LogReader, entries: Entries, indexes: Sequence[int], views: list[memoryview]) -> int:
+    """Return how many of the chosen entries have sound records before a damaged one. Neighbours share a view. Records
+    from `verified_from` on need no check.
     """
-    if len(views) < len(ranges):  # some records are gone
-        return _count_sound_or_gone(log, entries, indexes)
     verified_from = log.verified_from
     crc_from = log.crc_from
     copy = b""
@@ -162,15 +142,6 @@ def _count_wanted_sound(
         end = offset + size
         if offset < verified_from and not is_sound(copy, offset - copied_from, size, offset, offset >= crc_from):
             return sound
-    return len(indexes)
-
-
-def _count_sound_or_gone(log: LogReader, entries: Entries, indexes: list[int]) -> int:
-    for number, index in enumerate(indexes):
-        begin, size = entries.offset(index), entries.size(index)
-        raw = log.copy(begin, size)
-        if raw is not None and not log.is_verified(begin, size, raw):
-            return number
     return len(indexes)
 
 
@@ -429,7 +400,7 @@ def _read_selected(
         if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
             if count and (size + length > max_bytes or count == max_count):
                 break
-            if log.begin <= begin and begin + length <= log.end:
+            if log.has(begin, length):
                 count += 1
                 size += length
                 if not is_verified:
@@ -445,7 +416,7 @@ def _read_selected(
     views = _read_views(log, ranges)
     if log.verified_from > verified_from:  # a part could not be read: each record is checked now
         return _read_selected(log, queue, offset, max_count, max_bytes, selector)
-    if unverified and (sound := _count_wanted_sound(log, entries, unverified, ranges, views)) < len(unverified):
+    if unverified and (sound := _count_sound(log, entries, unverified, views)) < len(unverified):
         if sound:
             return _read_selected(log, queue, offset, sound, max_bytes, selector)
         return _at_damage(log, queue, offset, entries, unverified[0])
