@@ -1,12 +1,12 @@
-"""Pending timers by due time: a wheel of three levels. A timer is in one level, and takes 20 bytes there.
+"""Pending timers by due time: a wheel of two levels. A timer is in one level, and takes 20 bytes there.
 
-    far      slots of 8.7 minutes  ■■■■ ............ ■■ ....... ■        a slot is a bytearray of queue entries:
-    middle   slots of 4.1 s        ■■■■■■■■■■                            | offset in the log 8 | size 4 | due 8 |
-    near     slots of 16 ms        ■■■■■■■■■■■■■■■                       and exists only while it contains one
+    far      slots of 66 s     ■■■■ ............ ■■ ....... ■        a slot is a bytearray of queue entries:
+    near     slots of 16 ms    ■■■■■■■■■■■■■■■                       | offset in the log 8 | size 4 | due 8 |
+                                                                     and exists only while it contains one
 
-A new timer goes to the highest level whose slot for its due time has not been poured yet. A far slot is poured into
-middle slots a minute before it begins; a middle slot into near slots four seconds before. Pouring is done in pieces. A
-near slot is taken whole once it is over: no timer is delivered early, and the wheel delays it by at most 16 ms.
+A new timer goes to the far level, unless the slot for its due time has been poured already. A far slot is poured into
+near slots ten seconds before it begins, in pieces. A near slot is taken whole once it is over: no timer is delivered
+early, and the wheel delays it by at most 16 ms.
 
 Nothing here is on disk: timers.py fills the wheel from the queue and a file.
 
@@ -26,10 +26,9 @@ from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 RECALL: Final = 1 << 61  # added to the due time of a recall; a time in ms stays far below it
 
 _NEAR_BITS: Final = 4
-_MIDDLE_BITS: Final = 12
-_FAR_BITS: Final = 19
-_MIDDLE_AHEAD_MS: Final = 1 << _MIDDLE_BITS
-_FAR_AHEAD_MS: Final = 60_000
+_FAR_BITS: Final = 16
+_AHEAD_MS: Final = 10_000
+_MAX_WAIT_MS: Final = 60_000
 _TIMERS_PER_PIECE: Final = 2048  # timers poured at once: about 1 ms
 
 
@@ -68,13 +67,10 @@ class TimerWheel:
     def __init__(self, file_size: int) -> None:
         self.count = 0
         self._file_size = file_size
-        self._near, self._middle, self._far = Level(_NEAR_BITS), Level(_MIDDLE_BITS), Level(_FAR_BITS)
-        self._recalls = Level(_NEAR_BITS)
-        # The slots below these numbers have been poured from the level above.
-        self._near_until = 0
-        self._middle_until = 0
-        self.pouring: list[tuple[Level, bytearray]] = []
-        self._poured = 0  # bytes of the last of `pouring`
+        self._near, self._far, self._recalls = Level(_NEAR_BITS), Level(_FAR_BITS), Level(_NEAR_BITS)
+        self._poured_until = 0  # the far slots below this number have been poured
+        self.pouring = bytearray()  # the far slot that is being poured
+        self._poured_bytes = 0  # of `pouring`
         self._by_file: dict[int, int] = {}  # the number of timers that have their record in a file of the log
 
     def add(self, offset: int, size: int, due: int) -> None:
@@ -85,10 +81,8 @@ class TimerWheel:
         entry, due_ms = ENTRY.pack(offset, size, due), due & (RECALL - 1)
         if due & RECALL:
             self._recalls.add(due_ms, entry)
-        elif due_ms >> _MIDDLE_BITS < self._near_until:
+        elif due_ms >> _FAR_BITS < self._poured_until:
             self._near.add(due_ms, entry)
-        elif due_ms >> _FAR_BITS < self._middle_until:
-            self._middle.add(due_ms, entry)
         else:
             self._far.add(due_ms, entry)
 
@@ -107,24 +101,25 @@ class TimerWheel:
         return min(self._by_file) * self._file_size if self._by_file else None
 
     def pour_next(self, now_ms: int) -> bool:
-        """Pour a piece of the next slots. Returns whether there was one to pour; then nothing can be taken yet."""
-        if self.pouring:
-            self._pour()
-        elif _has_slot_before(self._far, now_ms + _FAR_AHEAD_MS):
-            self._middle_until = max(self._middle_until, self._far.order[0] + 1)
-            self.pouring.append((self._middle, self._far.pop()))
-        elif _has_slot_before(self._middle, now_ms + _MIDDLE_AHEAD_MS):
-            self._near_until = max(self._near_until, self._middle.order[0] + 1)
-            self.pouring.append((self._near, self._middle.pop()))
-        else:
-            return False
+        """Pour a piece of the next far slot. Returns whether there was one; then nothing can be taken yet."""
+        if not self.pouring:
+            order = self._far.order
+            if not order or order[0] << _FAR_BITS > now_ms + _AHEAD_MS:
+                return False
+            self._poured_until = max(self._poured_until, order[0] + 1)
+            self.pouring, self._poured_bytes = self._far.pop(), 0
+        end = min(self._poured_bytes + _TIMERS_PER_PIECE * ENTRY_SIZE, len(self.pouring))
+        for at in range(self._poured_bytes, end, ENTRY_SIZE):
+            entry = bytes(self.pouring[at : at + ENTRY_SIZE])
+            self._near.add(ENTRY.unpack(entry)[2] & (RECALL - 1), entry)
+        self._poured_bytes = end
+        if end == len(self.pouring):
+            self.pouring = bytearray()
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        waits = [_FAR_AHEAD_MS]
-        for level, ahead_ms in ((self._far, _FAR_AHEAD_MS), (self._middle, _MIDDLE_AHEAD_MS)):
-            if level.order:
-                waits.append((level.order[0] << level.bits) - ahead_ms - now_ms)
+        waits = [_MAX_WAIT_MS]
+        waits += [(number << _FAR_BITS) - _AHEAD_MS - now_ms for number in self._far.order[:1]]
         waits += [_end_of_slot(level.order[0]) - now_ms for level in (self._near, self._recalls) if level.order]
         return max(min(waits), 0)
 
@@ -147,35 +142,18 @@ class TimerWheel:
 
     def slots(self) -> list[bytes]:
         """Return the entries of all timers that have not been taken, for the file."""
-        entries = [bytes(slot) for _, slot in self.pouring]
-        if entries:
-            entries[-1] = entries[-1][self._poured :]
-        levels = (self._near, self._middle, self._far, self._recalls)
-        return entries + [bytes(slot) for level in levels for slot in level.slots.values()]
+        levels = (self._near, self._far, self._recalls)
+        slots = [bytes(slot) for level in levels for slot in level.slots.values()]
+        return [bytes(self.pouring[self._poured_bytes :]), *slots]
 
     def take_before(self, offset: int) -> Iterator[bytes]:
         """Take the timers whose records are before an offset in the log, slot by slot. Timers that are poured or added
         meanwhile may be left out.
         """
-        for level in (self._near, self._middle, self._far, self._recalls):
+        for level in (self._near, self._far, self._recalls):
             for number in sorted(level.slots):
                 if number in level.slots and (entries := level.take_before(offset, number)):
                     yield bytes(entries)
-
-    def _pour(self) -> None:
-        level, slot = self.pouring[-1]
-        end = min(self._poured + _TIMERS_PER_PIECE * ENTRY_SIZE, len(slot))
-        for at in range(self._poured, end, ENTRY_SIZE):
-            entry = bytes(slot[at : at + ENTRY_SIZE])
-            level.add(ENTRY.unpack(entry)[2] & (RECALL - 1), entry)
-        self._poured = end
-        if end == len(slot):
-            self.pouring.pop()
-            self._poured = 0
-
-
-def _has_slot_before(level: Level, ms: int) -> bool:
-    return bool(level.order) and level.order[0] << level.bits <= ms
 
 
 def _end_of_slot(near_number: int) -> int:

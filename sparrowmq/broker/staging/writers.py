@@ -239,18 +239,14 @@ class WriterRecords:
 
     async def keep(self) -> None:
         """Write the writers that the last log file lacks, if they are due. On a full disk they wait."""
-        names = self._writers_to_keep()
-        if names:
-            with suppress(DiskFull):
-                await run_to_end(self._keep_all(names))
-
-    def _writers_to_keep(self) -> list[str]:
-        end, settings = self._store.end, self._store.settings
+        end, file_size = self._store.end, self._store.settings.commit_log_file_size
         oldest = min((writer_state.kept_at for writer_state in self._writers.values()), default=end)
-        if oldest >= self._store.begin and end - oldest <= _GROWTH * self._record_bytes:
-            return []
-        last_file = end - end % settings.commit_log_file_size
-        return [name for name, writer_state in self._writers.items() if writer_state.kept_at < last_file]
+        if oldest < self._store.begin or end - oldest > _GROWTH * self._record_bytes:
+            last_file = end - end % file_size
+            names = [name for name, writer_state in self._writers.items() if writer_state.kept_at < last_file]
+            if names:
+                with suppress(DiskFull):
+                    await run_to_end(self._keep_all(names))
 
     def _keep_all(self, names: list[str]) -> Steps[None]:
         self._record_bytes = 0
