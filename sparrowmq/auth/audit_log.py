@@ -153,8 +153,8 @@ class Audit:
         return line | {"object": {} if header is None else _object_fields(header, command)}
 
     def _time(self) -> str:
-        moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        return moment.replace("+00:00", "Z")
+        moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _add_line(self, event: str, line: dict[str, Any]) -> None:
         if event in self._files:

@@ -62,7 +62,8 @@ def grpc_principal(
     if not header:
         raise AccessDenied("No authorization header").of_kind(DenialKind.UNKNOWN_ACCOUNT)
     scheme, _, rest = header.strip().partition(" ")
-    fields = dict(_parse_field(part) for part in rest.split(","))
+    parts = [part.partition("=") for part in rest.split(",")]
+    fields = {name.strip().lower(): value.strip() for name, _, value in parts}
     access_key = fields.get("credential", "").partition("/")[0]
     account = accounts.get(access_key)
     if account is None:
@@ -70,18 +71,9 @@ def grpc_principal(
     date_time = metadata.get(DATE_TIME, "")
     signature = fields.get("signature", "")
     if scheme != SCHEME or not account.key.has_signed_in_hex(date_time.encode(), signature):
-        raise _wrong_signature(f"Check signature failed for accessKey={access_key}")
+        raise AccessDenied(f"Check signature failed for accessKey={access_key}").of_kind(DenialKind.WRONG_SIGNATURE)
     if not freshness.accepts(date_time, now_ms):
-        raise _wrong_signature(
+        raise AccessDenied(
             f"The signature of accessKey={access_key} is too old: set the clocks of the client and the server"
-        )
+        ).of_kind(DenialKind.WRONG_SIGNATURE)
     return account
-
-
-def _parse_field(text: str) -> tuple[str, str]:
-    name, _, value = text.strip().partition("=")
-    return name.strip().lower(), value.strip()
-
-
-def _wrong_signature(reason: str) -> AccessDenied:
-    return AccessDenied(reason).of_kind(DenialKind.WRONG_SIGNATURE)

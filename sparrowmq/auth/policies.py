@@ -84,11 +84,6 @@ class Pattern(NamedTuple):
             return False
         return resource.name.startswith(self.name) if self.is_open else resource.name == self.name
 
-    @property
-    def closeness(self) -> tuple[bool, int]:
-        """The order of patterns that fit the same resource; the largest decides."""
-        return not self.is_open, len(self.name)
-
     def __str__(self) -> str:
         if self.kind is ResourceKind.ANY:
             return _ANY_WORD
@@ -135,10 +130,13 @@ class Rules:
         for entries in self._policies:
             fitting = [entry for entry in entries if entry.fits(action, resource, source)]
             if fitting:
-                return max(
-                    fitting, key=lambda entry: (entry.pattern.closeness, entry.decision is Decision.DENY)
-                ).decision
+                return max(fitting, key=_closeness).decision
         return None
+
+
+def _closeness(entry: PolicyEntry) -> tuple[bool, int, bool]:
+    """The order of entries that fit the same resource; the largest decides."""
+    return not entry.pattern.is_open, len(entry.pattern.name), entry.decision is Decision.DENY
 
 
 def parse_pattern(text: str) -> Pattern:

@@ -135,11 +135,10 @@ class UserCheck:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
         if not user.key.has_signed(command.ext_fields(), command.body):
-            error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED_CODE)
-            raise error.of_kind(DenialKind.WRONG_SIGNATURE)
+            reason = f"check signature failed. User:{user.access_key}"
+            raise AccessDenied(reason, _DENIED_CODE).of_kind(DenialKind.WRONG_SIGNATURE)
         if not user.is_enabled:
-            error = AccessDenied(f"User:{user.access_key} is disabled.", _DENIED_CODE)
-            raise error.of_kind(DenialKind.UNKNOWN_ACCOUNT)
+            raise AccessDenied(f"User:{user.access_key} is disabled.", _DENIED_CODE).of_kind(DenialKind.UNKNOWN_ACCOUNT)
         peer.principal = user
 
     def authorise(self, user: User, peer: Peer, row: Row, header: Request[Any], body: bytes) -> None:
