@@ -35,7 +35,7 @@ from sparrowmq.store.store_settings import StoreSettings
 TOPIC: Final = "Orders"
 HOST: Final = hosts.pack("127.0.0.1:10911")
 PULLED: Final = 32
-HALF: Final = Selector(Subscription.build(TOPIC, "a").tag_codes)
+HALF: Final = Selector(Subscription.build(TOPIC, "a").codes)
 PIECE: Final = 64 << 10
 
 

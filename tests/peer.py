@@ -187,7 +187,7 @@ class Peer:
         if offset == end:
             return 19, PullMessageReply(0, offset, first, end), b""
         messages = self.queues[fields["topic"]][int(fields["queueId"])]
-        codes = Subscription.build("T", fields["subscription"]).tag_codes  # of SQL no tag has the hash
+        codes = Subscription.build("T", fields["subscription"]).codes  # none for all messages
         most = min(self.per_pull, int(fields["maxMsgNums"]), self.per_file - offset % self.per_file)
         room = int(fields.get("maxMsgBytes", 1 << 20))
         given: list[bytes] = []
@@ -196,7 +196,7 @@ class Peer:
             room -= len(message)
             if room < 0 and given:
                 break
-            if codes is None or _tag_code(message) in codes:
+            if not codes or _tag_code(message) in codes:
                 given.append(message)
             offset += 1
         return (0 if given else 20), PullMessageReply(0, offset, first, end), b"".join(given)

@@ -69,11 +69,6 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE_NAMES):
         """
         return cls(topic, expression or "", version=version, kind=kind or TAG)
 
-    @property
-    def tag_codes(self) -> frozenset[int] | None:
-        """The hashes by which a broker can filter its queue; None if it must read or send every entry."""
-        return None if self.kind != TAG or self.expression == ALL else self.codes
-
     def wants(self, tag: str | None) -> bool:
         """Whether a consumer takes a message with this tag. The broker decides about SQL92."""
         return not self.tags or tag in self.tags

@@ -56,7 +56,7 @@ def body(*topics, version=1):
     return RegisterBrokerBody(table)
 
 
-PACKED = body("Orders", "Bills", "%RETRY%group").pack()
+PACKED = at_once(body("Orders", "Bills", "%RETRY%group").pack_in_steps())
 
 
 async def code_of(call):
@@ -65,7 +65,9 @@ async def code_of(call):
     return caught.value.code, caught.value.remark
 
 
-@pytest.mark.parametrize("sent", [BODY_4, BODY_5, body("Orders").pack()], ids=["4.9.7", "5.4.0", "packed"])
+@pytest.mark.parametrize(
+    "sent", [BODY_4, BODY_5, at_once(body("Orders").pack_in_steps())], ids=["4.9.7", "5.4.0", "packed"]
+)
 async def test_a_registered_topic_has_a_route_without_blanks(session, sent):
     packed = not sent.startswith(b"{")
     await session.call(registration(compressed=packed, body_crc32=at_once(sum_in_steps(sent))), sent)
@@ -74,7 +76,7 @@ async def test_a_registered_topic_has_a_route_without_blanks(session, sent):
 
 
 async def test_a_packed_body_that_says_it_is_plain_is_read(session):
-    await session.call(registration(compressed=False), body("Orders").pack())
+    await session.call(registration(compressed=False), at_once(body("Orders").pack_in_steps()))
     assert (await session.call(ask.GetRoute("Orders"))).body == ROUTE
 
 

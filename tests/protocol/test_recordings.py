@@ -162,14 +162,18 @@ def test_registrations_are_read_in_both_forms() -> None:
         if frame.code == 103 and frame.is_request:
             header = found.header(RegisterBroker)
             packed = not found.body.startswith(b"{")
-            body = RegisterBrokerBody.unpack(found.body) if packed else RegisterBrokerBody.decode(found.body)
+            body = (
+                at_once(RegisterBrokerBody.unpack_in_steps(found.body))
+                if packed
+                else RegisterBrokerBody.decode(found.body)
+            )
             assert "TBW102" in body.topics.topic_config_table, where
             assert body.topics.topic_config_table["TBW102"].perm == 7, where
             assert header.body_crc32 in (0, at_once(sum_in_steps(found.body))), where
             if packed:
                 for topic in body.topics.topic_config_table.values():
                     topic.attributes = None  # never packed: a name server of 4.9 could not read the topic
-                assert RegisterBrokerBody.unpack(body.pack()) == body, where
+                assert at_once(RegisterBrokerBody.unpack_in_steps(at_once(body.pack_in_steps()))) == body, where
             seen += 1
     assert seen >= 4
 

@@ -10,7 +10,7 @@ a limit while it grows. Source: MessageSysFlag and CompressorFactory, Java 5.3.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
@@ -84,24 +84,20 @@ def _inflated(body: Buffer, sys_flag: int, limit: int) -> bytes:
 
 
 def _inflate_zlib(body: Buffer, limit: int) -> bytes:
-    stream = zlib.decompressobj()
-    try:
-        inflated = stream.decompress(body, limit + 1)
-    except zlib.error as error:  # type: ignore[misc]  # the stub calls it an exception, not a class
-        raise _damaged("zlib", error) from None
-    if not stream.eof and len(inflated) <= limit:
-        raise _damaged("zlib", "it ends too early")
-    return inflated
+    return _inflate_at_once("zlib", zlib.decompressobj(), (zlib.error,), body, limit)
 
 
 def _inflate_lz4(body: Buffer, limit: int) -> bytes:
-    stream = _lz4().LZ4FrameDecompressor()
+    return _inflate_at_once("LZ4", _lz4().LZ4FrameDecompressor(), (RuntimeError, ValueError), bytes(body), limit)
+
+
+def _inflate_at_once(kind: str, stream: Any, faults: tuple[Any, ...], body: Buffer, limit: int) -> bytes:
     try:
-        inflated = bytes(stream.decompress(bytes(body), limit + 1))
-    except (RuntimeError, ValueError) as error:
-        raise _damaged("LZ4", error) from None
+        inflated = bytes(stream.decompress(body, limit + 1))
+    except faults as error:
+        raise _damaged(kind, error) from None
     if not stream.eof and len(inflated) <= limit:
-        raise _damaged("LZ4", "it ends too early")
+        raise _damaged(kind, "it ends too early")
     return inflated
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.headers import GetConsumerStatus
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
 # The broker itself
@@ -214,12 +215,8 @@ class GetProducerConnectionList(Request[NoFields]):
 
 
 @request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-class InvokeGetConsumerStatus(Request[NoFields]):
+class InvokeGetConsumerStatus(GetConsumerStatus):
     """The offsets of a group's members, or of `client_addr` only, in a topic, as a `ConsumerStatus`."""
-
-    topic: str
-    group: str
-    client_addr: str | None = None
 
 
 @request(RequestCode.CLONE_GROUP_OFFSET)

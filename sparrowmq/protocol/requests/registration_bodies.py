@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.java_numbers import Long
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.wire import json
@@ -62,11 +62,6 @@ class RegisterBrokerBody(Body):
         return body
 
     @classmethod
-    def unpack(cls, raw: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """Do `unpack_in_steps` at once."""
-        return at_once(cls.unpack_in_steps(raw))
-
-    @classmethod
     def unpack_in_steps(cls, raw: bytes | bytearray | memoryview) -> Steps[RegisterBrokerBody]:
         """From the packed form. Its JSON is in no dialect. Raises: RemoteProtocolError, it is damaged, or too large."""
         pieces = _Pieces((yield from _inflated(raw)))
@@ -82,10 +77,6 @@ class RegisterBrokerBody(Body):
         topics = self.topics
         rest = RegisterBrokerBody(TopicConfigTable(topics.data_version), self.filter_server_list)
         return (yield from joined(topics.topic_config_table, rest.encode()))
-
-    def pack(self) -> bytes:
-        """Do `pack_in_steps` at once."""
-        return at_once(self.pack_in_steps())
 
     def pack_in_steps(self) -> Steps[bytes]:
         """Write the packed form."""

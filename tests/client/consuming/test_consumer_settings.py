@@ -113,7 +113,7 @@ def test_topics_come_alone_in_a_row_or_with_their_tags():
     assert subscriptions("t", None, None, 5) == {"t": subscription("t", None, None, 5)}
     assert subscriptions(["t", "u"], "a", None, 5)["u"].tags == {"a"}
     both = subscriptions({"t": "a || b", "u": "*"}, None, None, 5)
-    assert both["t"].tags == {"a", "b"} and both["u"].tag_codes is None
+    assert both["t"].tags == {"a", "b"} and both["u"].codes == frozenset()
     assert subscriptions("t", None, "a > 5", 5)["t"].kind == SQL92
 
 
