@@ -30,7 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from sparrowmq.errors import CorruptRecord, LogsDiffer
+from sparrowmq.errors import LogsDiffer
 from sparrowmq.kernel import record_layout as layout
 from sparrowmq.kernel.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
 from sparrowmq.loop.slices import at_once
@@ -251,19 +251,13 @@ class _RecordRepair:
         """
         file = self._log.row.find(offset)
         following = min(damage.end, file.end if file is not None else damage.end)
-        if not self._is_blank(offset):
+        if not self._log.is_blank(offset):
             size = following - offset
             if file is not None and following == file.end and BLANK_SIZE <= size < MIN_SIZE_BYTES + BLANK_SIZE:
                 self._new_blanks.append((offset, BLANK.pack(size, MAGIC_BLANK)))  # no record has room there
             elif size >= MIN_SIZE_BYTES + BLANK_SIZE:
                 self.result.remaining_damage.append((offset, following))
         return following
-
-    def _is_blank(self, offset: int) -> bool:
-        try:
-            return self._log.parse(offset)[0] is None
-        except CorruptRecord:
-            return False
 
     def _write(self, damage: Damage, records: list[tuple[int, bytes]]) -> None:
         if not damage.was_fenced:
@@ -336,11 +330,8 @@ def find_fenced(vfs: Vfs, settings: StoreSettings, commit_log: LogReader) -> Ite
 
 
 def _is_fence(commit_log: LogReader, offset: int) -> bool:
-    try:
-        record, _ = commit_log.parse(offset)
-    except CorruptRecord:
-        return False
-    if record is None:
-        return True
+    record, _, problem = commit_log.examine(offset)
+    if record is None or problem is not None:
+        return problem is None
     fields = records.outline(record)
     return fields.topic in (LOST_TOPIC, "") and bool(fields.sys_flag & SysFlag.PREPARED)

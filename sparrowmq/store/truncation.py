@@ -97,7 +97,7 @@ def truncate(recovery: Recovery, at: int) -> None:
     used_end = commit_log.last_used_byte(at)
     if used_end <= at:
         return
-    positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and _record_begins_at(recovery, at)
+    positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and commit_log.examine(at)[2] is None
     if not begins and positions is not None and commit_log.begin <= at >= positions.flushed:
         return  # This may be the torn tail of a crash in step 4. Recovery then cuts it at `at` or before.
     if not begins:
@@ -138,11 +138,3 @@ def logs_differ(at: int) -> LogsDiffer:
         f"this log must be cut at offset {at}, where another broker became the master, but no record of ours begins "
         "there: move the store away (it may contain messages that no other broker has) and start with an empty one"
     )
-
-
-def _record_begins_at(recovery: Recovery, at: int) -> bool:
-    try:
-        parsed_record, _ = recovery.log.parse(at)
-    except CorruptRecord:
-        return False
-    return parsed_record is None or recovery.log.sound_record(at) is not None

@@ -347,17 +347,10 @@ def _stretches(log: LogReader, offset: int) -> Iterator[Stretch]:
     while offset < used_end:
         record, end, problem = log.examine(offset)
         if problem is not None:
-            is_before_blank = record is not None and _is_blank(log, end)
+            is_before_blank = record is not None and log.is_blank(end)
             end = end if is_before_blank else log.next_sound(offset, used_end) or used_end
         yield Stretch(offset, end, record, problem)
         offset = end
-
-
-def _is_blank(log: LogReader, offset: int) -> bool:
-    try:
-        return log.parse(offset)[0] is None
-    except CorruptRecord:
-        return False
 
 
 def _describe_log_file(file: StoreFile, start: int | None) -> Description:

@@ -93,6 +93,10 @@ class LogReader(LogTail):
             return None, offset, f"there should be {bad.expected}"
         return record, following, None if record is None else check(record, offset, offset >= self.crc_from)
 
+    def is_blank(self, offset: int) -> bool:
+        record, _, problem = self.examine(offset)
+        return record is None and problem is None
+
     def walk(self, begin: int, end: int) -> Iterator[memoryview]:
         """Yield each record of `[begin, end)`; a record or a blank begins at `begin`. Raises: CorruptRecord."""
         while begin < end:
