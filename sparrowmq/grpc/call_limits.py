@@ -82,8 +82,6 @@ def count_other_bytes(raw: bytes, outer: int, large: int) -> int:
 
 def _varint(raw: bytes, position: int) -> tuple[int, int]:
     """Return a number, and where it ends. Raises: RemoteProtocolError."""
-    if position < len(raw) and raw[position] < 0x80:
-        return raw[position], position + 1
     number = 0
     for shift in range(0, 70, 7):
         if position >= len(raw):

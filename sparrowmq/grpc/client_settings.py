@@ -35,20 +35,16 @@ def complete_settings(settings: Any, group: GroupConfig | None) -> Any:
     """Complete the message `Settings` of a client, and return it. A group that does not exist (None) has defaults."""
     settings.metric.SetInParent()
     if settings.HasField("publishing"):
-        _complete_producer(settings)
+        settings.publishing.max_body_size = MAX_BODY_BYTES
+        settings.publishing.validate_message_type = True
+        policy = settings.backoff_policy
+        policy.max_attempts = SEND_ATTEMPTS
+        set_ms(policy.exponential_backoff.initial, _BACKOFF_MIN_MS)
+        set_ms(policy.exponential_backoff.max, _BACKOFF_MAX_MS)
+        policy.exponential_backoff.multiplier = _BACKOFF_FACTOR
     if settings.HasField("subscription"):
         _complete_consumer(settings, group or GroupConfig())
     return settings
-
-
-def _complete_producer(settings: Any) -> None:
-    settings.publishing.max_body_size = MAX_BODY_BYTES
-    settings.publishing.validate_message_type = True
-    policy = settings.backoff_policy
-    policy.max_attempts = SEND_ATTEMPTS
-    set_ms(policy.exponential_backoff.initial, _BACKOFF_MIN_MS)
-    set_ms(policy.exponential_backoff.max, _BACKOFF_MAX_MS)
-    policy.exponential_backoff.multiplier = _BACKOFF_FACTOR
 
 
 def _complete_consumer(settings: Any, group: GroupConfig) -> None:

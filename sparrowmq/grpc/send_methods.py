@@ -31,7 +31,7 @@ from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, mes
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import gather
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.recalls import RecallHandle
@@ -73,7 +73,13 @@ class SendMethods:
         types = [type_of(sent_message) for sent_message in messages]
         await caller.brokers.check_topic_access(topic)
         check_types(topic, await caller.brokers.topic(topic), types)
-        queue = await self._choose_queue(caller.brokers, topic, messages[0].system_properties.message_group)
+        queues = writable_queues(topic, await caller.brokers.route(topic))
+        if not queues:
+            raise refusal(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
+        message_group = messages[0].system_properties.message_group
+        queue = queues[self._next_number() % len(queues)]
+        if message_group:
+            queue = queue_of_message_group(message_group, queues)
         now_ms = self._clock.now_ms()
         place = (queue.broker_name, queue.queue_id)
         requests = [send_request(sent_message, topic, place, now_ms) for sent_message in messages]
@@ -142,14 +148,6 @@ class SendMethods:
         broker_request = headers.RecallMessage(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
         answer = await caller.brokers.ask(handle.broker_name, broker_request)
         return message_class("RecallMessageResponse")(status=status(), message_id=answer.header.msg_id)
-
-    async def _choose_queue(self, brokers: Brokers, topic: str, message_group: str) -> MessageQueue:
-        queues = writable_queues(topic, await brokers.route(topic))
-        if not queues:
-            raise refusal(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
-        if message_group:
-            return queue_of_message_group(message_group, queues)
-        return queues[self._next_number() % len(queues)]
 
 
 def topic_of_all(messages: Any) -> str:

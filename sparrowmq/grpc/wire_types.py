@@ -110,7 +110,6 @@ class ClientType(IntEnum):
     PRODUCER = 1
     PUSH_CONSUMER = 2
     SIMPLE_CONSUMER = 3
-    PULL_CONSUMER = 4
 
 
 class MessageType(IntEnum):
@@ -118,12 +117,10 @@ class MessageType(IntEnum):
     FIFO = 2
     DELAY = 3
     TRANSACTION = 4
-    LITE = 5
     PRIORITY = 6
 
 
 class Permission(IntEnum):
-    NONE = 1
     READ = 2
     WRITE = 3
     READ_WRITE = 4
@@ -155,7 +152,6 @@ class Resolution(IntEnum):
 
 MESSAGE_FIELD: Final = 2  # of `ReceiveMessageResponse`
 TIME_FIELD: Final = 3
-MD5: Final = 2  # the type of the digests that we make
 SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a check
 
 

@@ -22,24 +22,13 @@ from sparrowmq.kernel.frame_layout import GrpcError as GrpcError
 
 
 class Status(IntEnum):
-    """The codes of grpc-status."""
+    """Those codes of grpc-status that the server and its methods give."""
 
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
-    DATA_LOSS = 15
     UNAUTHENTICATED = 16
 
 
@@ -64,6 +53,7 @@ class Caller:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One call.
 
@@ -72,31 +62,20 @@ class Call:
         metadata: headers by their lower-case names; the last value of a repeated one.
         peer: the client.
         authority: the host and port that the client asked for.
+        deadline: the time of `now` at which the client gives up; None if it waits forever.
     """
 
-    __slots__ = ("_deadline", "_now", "authority", "metadata", "method", "peer")
-
-    def __init__(
-        self,
-        method: str,
-        metadata: Mapping[str, str],
-        peer: Caller,
-        authority: str = "",
-        *,
-        deadline: float | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.method = method
-        self.metadata = metadata
-        self.peer = peer
-        self.authority = authority
-        self._deadline = deadline
-        self._now = now
+    method: str
+    metadata: Mapping[str, str]
+    peer: Caller
+    authority: str = ""
+    deadline: float | None = None
+    now: Callable[[], float] = time.monotonic
 
     @property
     def time_left_s(self) -> float | None:
         """The time until the client gives up; None if it waits forever."""
-        return None if self._deadline is None else max(0.0, self._deadline - self._now())
+        return None if self.deadline is None else max(0.0, self.deadline - self.now())
 
 
 class Pending:

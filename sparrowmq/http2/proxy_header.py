@@ -13,7 +13,9 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from sparrowmq.remoting.tls.encryption import Opening, PlainProtocol
 
 _FIRST_1: Final = b"PROXY "
 _FIRST_2: Final = b"\r\n\r\n\0\r\nQUIT\n"
@@ -84,15 +86,7 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     return ProxyHeader(str(host), int.from_bytes(data[end : end + 2], "big"), size)
 
 
-class Behind(Protocol):
-    def connection_made(self, transport: asyncio.Transport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-
-
-class ProxyOpening:
+class ProxyOpening(asyncio.Protocol):
     """The protocol of a new connection until its header is here.
 
     Args:
@@ -101,14 +95,19 @@ class ProxyOpening:
         refused: called with the reason if there is no header.
     """
 
-    def __init__(self, behind: Behind, found: Callable[[str, int], object], refused: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        behind: PlainProtocol | Opening,
+        found: Callable[[str, int], object],
+        refused: Callable[[str], object],
+    ) -> None:
         self._behind = behind
         self._found = found
         self._refused = refused
         self._transport: asyncio.Transport | None = None
         self._data = b""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self._behind.connection_made(transport)
 
@@ -129,9 +128,6 @@ class ProxyOpening:
         rest, self._data = self._data[header.size :], b""
         if rest:
             self._behind.data_received(rest)
-
-    def eof_received(self) -> bool:
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._behind.connection_lost(exc)

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ClientClosed
-from sparrowmq.http2.calls import GrpcError, Method, Status
+from sparrowmq.http2.calls import GrpcError, Method, Status, Streaming
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
-from sparrowmq.http2.session import GrpcSession, Hall, kinds_of
+from sparrowmq.http2.session import GrpcSession, Hall
+from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.loop.tasks import Background, wait_until_idle
@@ -78,9 +79,13 @@ class GrpcServer:
         self._is_behind_proxy = is_behind_proxy
         self._background = Background()
         self._door: Listener | None = None
+        kinds = {
+            path: (SILENT if method.may_be_silent else STREAMING) if isinstance(method, Streaming) else UNARY
+            for path, method in methods.items()
+        }
         self._hall = Hall(
             methods,
-            kinds_of(methods),
+            kinds,
             self._limits,
             self._clock,
             turn or Turn(),
@@ -127,9 +132,8 @@ class GrpcServer:
             self._door.close()
         for session in list(self.sessions):
             session.drain()
-        await wait_until_idle(self._is_busy, most_s)
-        for session in list(self.sessions):
-            session.close()
+        await wait_until_idle(lambda: any(session.http2.streams for session in self.sessions), most_s)
+        self.close()
 
     def close(self) -> None:
         """Stop listening, and end all connections."""
@@ -137,9 +141,6 @@ class GrpcServer:
             self._door.close()
         for session in list(self.sessions):
             session.close()
-
-    def _is_busy(self) -> bool:
-        return any(session.http2.streams for session in self.sessions)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task. Raises: GrpcError, the server is stopping."""

@@ -19,7 +19,6 @@ from sparrowmq.http2.calls import Call, Caller, Method, Status, Streaming
 from sparrowmq.http2.exchange import Spawn, StreamExchange, Surroundings, UnaryExchange
 from sparrowmq.http2.limits import Limits
 from sparrowmq.kernel.answers import Stream
-from sparrowmq.kernel.frame_layout import SILENT, STREAMING, UNARY
 from sparrowmq.kernel.http2 import Http2
 from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import Steps
@@ -65,15 +64,7 @@ class Hall:
     share: TurnShare
 
 
-def kinds_of(methods: Mapping[str, Method]) -> dict[str, int]:
-    """The kinds of methods, as the kernel knows them."""
-    return {
-        path: (SILENT if method.may_be_silent else STREAMING) if isinstance(method, Streaming) else UNARY
-        for path, method in methods.items()
-    }
-
-
-class GrpcSession:
+class GrpcSession(asyncio.Protocol):
     """A live connection of a client.
 
     Attributes:
@@ -116,7 +107,7 @@ class GrpcSession:
 
     # What the event loop calls --------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         name = transport.get_extra_info("peername")
@@ -142,9 +133,6 @@ class GrpcSession:
     def data_received(self, data: bytes) -> None:
         self._last_read = self._hall.clock.monotonic()
         self._receive(data)
-
-    def eof_received(self) -> bool:
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed:
@@ -291,15 +279,12 @@ class GrpcSession:
     def _flush_soon(self) -> None:
         if not self._flush_due and not self._is_receiving and not self.closed:
             self._flush_due = True
-            self._hall.turn.answer(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_due = False
-        self._advance()
+            self._hall.turn.answer(self._advance)
 
     def _advance(self) -> None:
         """Write what is ready, and see to what is left."""
         http2 = self.http2
+        self._flush_due = False
         if self.closed or self._is_leaving or self._transport is None:
             return
         self._write()
@@ -343,17 +328,14 @@ class GrpcSession:
             self._transport.resume_reading()
 
     def _end_faulty(self) -> None:
-        text = "closing the gRPC connection of %s: %s"
-        self._hall.lines.log(log, logging.INFO, text, self.address, self.http2.fault)
-        self._end_calls()
-        self._end_behind_reason()
-
-    def _end_behind_reason(self) -> None:
         """End the connection, and let the peer read GOAWAY.
 
         A socket that is closed with unread bytes in it discards the bytes that it has sent. So it is closed a little
         later, and bytes that still arrive are ignored.
         """
+        text = "closing the gRPC connection of %s: %s"
+        self._hall.lines.log(log, logging.INFO, text, self.address, self.http2.fault)
+        self._end_calls()
         transport = self._transport
         if transport is None or transport.is_closing() or self.http2.is_stopped:
             self.abort()
