@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
@@ -29,7 +27,7 @@ from sparrowmq.grpc.brokers import Brokers, message_queue
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.clients import Client, Clients, Send
-from sparrowmq.grpc.message_out import PoppedMessage, message_of, needs_unpacking, popped_messages
+from sparrowmq.grpc.message_out import PopAnswer, PoppedMessage, message_of, needs_unpacking
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.telemetry import check_size
@@ -37,6 +35,7 @@ from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, Fil
 from sparrowmq.kernel.grpc_messages import field, time_of
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -113,10 +112,12 @@ class ReceiveMethods:
             await asyncio.sleep(0)
         receive = self._receive_of(caller, client, request)
         config = await caller.brokers.group(receive.pop.consumer_group) or GroupConfig()
-        answer = await self._abandoned_pops.pop(caller.brokers, receive)
-        popped = popped_messages(answer.header, answer.body, receive.broker_name) if not answer.code else ()
+        response = await self._abandoned_pops.pop(caller.brokers, receive)
+        if response.code:
+            raise refusal(Status.MESSAGE_NOT_FOUND, "no new message")
+        answer = PopAnswer(response.header, response.body, receive.broker_name)
         renewing_client = client if request.auto_renew else None
-        await self._deliver(renewing_client, caller.brokers, receive, popped, config.retry_max_times + 1, send)
+        await self._deliver(renewing_client, caller.brokers, receive, answer, config.retry_max_times + 1, send)
 
     async def _configure(self, client: Client, caller: Caller, request: Any) -> None:
         """Give a client without settings those that its call shows. Raises: SparrowError, the call is refused. Unlike
@@ -136,40 +137,45 @@ class ReceiveMethods:
         client: Client | None,
         brokers: Brokers,
         receive: Receive,
-        popped_messages: Iterable[PoppedMessage],
+        answer: PopAnswer,
         max_attempts: int,
         send: Send,
     ) -> None:
         """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none.
 
-        A message that cannot be settled or unpacked stays in the group, and delays no other. But an ordered group gets
-        no message behind it of the same message group: all of them come again. A thread unpacks bodies: 145 bytes of
-        Zstandard may become 4 MiB, which take 25 ms.
+        The kernel makes runs of plain messages. A message that cannot be settled or unpacked stays in the group, and
+        delays no other. But an ordered group gets no message behind it of the same message group: all of them come
+        again.
         """
         topic, group = receive.pop.topic, receive.pop.consumer_group
+        records = answer.plain_records(topic, max_attempts, receive.filter.tags)
         stuck_message_groups: set[str] = set()
         chunks, chunk_bytes, count = [_STATUS_CHUNK], 0, 0
-        for popped in popped_messages:
-            if stuck_message_groups and _message_group(popped) in stuck_message_groups:
-                continue
-            try:
-                if popped.attempt > max_attempts or not receive.filter.wants(popped.message.tags):
-                    await self._leave_out(brokers, receive, popped, max_attempts)
+        while not records.is_at_end:
+            messages = [] if stuck_message_groups else records.take_plain()
+            handles, visible_ms = records.handles, answer.visible_ms
+            if not messages and not records.is_at_end:
+                popped = answer.message_of(records.take_record())
+                message_group = popped.message.properties.get(Property.SHARDING_KEY, "")
+                if message_group in stuck_message_groups:
                     continue
-                arguments = popped.message, topic, popped.attempt, popped.handle, popped.invisible_ms
-                is_plain = not needs_unpacking(popped.message)
-                raw = message_of(*arguments) if is_plain else await asyncio.to_thread(message_of, *arguments)
-            except SparrowError as error:
-                text = "%s stays in group %s: %s"
-                self._log_limit.log(log, logging.WARNING, text, popped.message, group, error)
-                if receive.pop.order:
-                    stuck_message_groups.add(_message_group(popped))
-                continue
+                try:
+                    raw = await self._message(brokers, receive, popped, max_attempts)
+                except SparrowError as error:
+                    self._log_limit.log(log, logging.WARNING, "%s stays in group %s: %s", popped.message, group, error)
+                    if receive.pop.order:
+                        stuck_message_groups.add(message_group)
+                    continue
+                if raw is None:
+                    continue
+                messages = [field(MESSAGE_FIELD, raw)]
+                handles, visible_ms = [str(popped.handle)], popped.handle.visible_ms
             if client is not None:
-                self._renewals.add(client, topic, group, popped.handle, popped.visible_ms)
-            chunks.append(field(MESSAGE_FIELD, raw))
-            count += 1
-            chunk_bytes += len(raw)
+                for handle_text in handles:
+                    self._renewals.add(client, topic, group, handle_text, visible_ms)
+            chunks += messages
+            count += len(messages)
+            chunk_bytes += sum(map(len, messages))
             if chunk_bytes > _MAX_BYTES_PER_WRITE:
                 await send(*chunks)
                 chunks, chunk_bytes = [], 0
@@ -177,22 +183,33 @@ class ReceiveMethods:
             raise refusal(Status.MESSAGE_NOT_FOUND, "no new message")
         await send(*chunks, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
-    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: PoppedMessage, max_attempts: int) -> None:
-        place = receive.pop.topic, receive.pop.consumer_group, popped.handle
+    async def _message(
+        self, brokers: Brokers, receive: Receive, popped: PoppedMessage, max_attempts: int
+    ) -> bytes | None:
+        """A message that is not plain; None if the client gets it no more. Raises: SparrowError. A thread unpacks
+        bodies: 145 bytes of Zstandard may become 4 MiB, which take 25 ms."""
+        message = popped.message
+        place = receive.pop.topic, receive.pop.consumer_group, str(popped.handle)
         if popped.attempt > max_attempts:
-            await self._acks.move_to_dlq(brokers, *place, popped.message.message_id)
-        else:
+            await self._acks.move_to_dlq(brokers, *place, message.message_id)
+            return None
+        if not receive.filter.wants(message.tags):
             await self._acks.acknowledge(brokers, *place)
+            return None
+        arguments = message, receive.pop.topic, popped.attempt, popped.handle
+        return await asyncio.to_thread(message_of, *arguments) if needs_unpacking(message) else message_of(*arguments)
 
     def _receive_of(self, caller: Caller, client: Client, request: Any) -> Receive:
         topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
         wanted = _filter_of(topic, request.filter_expression)
+        if request.batch_size < 1:
+            raise refusal(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
         pop = PopMessage(
             consumer_group=group,
             topic=topic,
             # Simple consumers take the queues in turn, but a message in any of them should do. Node's takes the first.
             queue_id=request.message_queue.id if client.is_fifo and request.auto_renew else ANY_QUEUE,
-            max_msg_nums=_batch_size_of(request),
+            max_msg_nums=min(int(request.batch_size), RECEIVE_BATCH),
             invisible_time=INVISIBLE_MS if request.auto_renew else invisible_ms_of(request),
             poll_time=self._poll_ms(caller, client, request),
             born_time=self._clock.now_ms(),
@@ -240,26 +257,17 @@ class AbandonedPops:
 
     async def _give_back(self, brokers: Brokers, receive: Receive, pop_answer: asyncio.Future[Response[Any]]) -> None:
         pop = receive.pop
-        make_visible_after = partial(self._acks.renew, brokers, pop.topic, pop.consumer_group)
         try:
             answer = await pop_answer
             if answer.code:
                 return
-            for popped in popped_messages(answer.header, answer.body, receive.broker_name):
-                await make_visible_after(popped.handle, GIVE_BACK_MS)
+            popped = PopAnswer(answer.header, answer.body, receive.broker_name)
+            for raw in record.walk(answer.body):
+                handle_text = str(popped.message_of(raw).handle)
+                await self._acks.renew(brokers, pop.topic, pop.consumer_group, handle_text, GIVE_BACK_MS)
         except SparrowError as error:
             text = "messages of %s that no client of %s waits for come back after their invisible time: %s"
             log.info(text, pop.topic, pop.consumer_group, error)
-
-
-def _message_group(popped: PoppedMessage) -> str:
-    return popped.message.properties.get(Property.SHARDING_KEY, "")
-
-
-def _batch_size_of(request: Any) -> int:
-    if request.batch_size < 1:
-        raise refusal(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
-    return min(int(request.batch_size), RECEIVE_BATCH)
 
 
 def _filter_of(topic: str, expression: Any) -> Subscription:

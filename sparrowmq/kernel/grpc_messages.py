@@ -11,8 +11,20 @@ rocketmq-apis, RocketMQ 5; the numbers of the fields are listed in grpc/wire_typ
 
 from __future__ import annotations
 
+from hashlib import md5
+
 from sparrowmq.core.digits import whole_number
 from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.record_layout import (
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    PHYSICAL_OFFSET_AT,
+    PROPERTIES_SIZE_FIELD,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+)
+from sparrowmq.kernel.records import Buffer, Record, parse_properties
 
 _VARINT, _BYTES = 0, 2  # kinds of fields
 _MAX_INT32 = 0x7FFFFFFF
@@ -22,8 +34,13 @@ _MAX_KEYS = 128
 _MAX_ID_BYTES = 255
 _MAX_PROPERTIES = 128
 _MAX_PROPERTIES_BYTES = 16 * 1024
-_GZIP, _TRANSACTION = 2, 4  # of body_encoding and of message_type
-_MD5_TYPE = b"\x08\x02"  # of a digest
+_IDENTITY, _GZIP = 1, 2  # of body_encoding
+_NORMAL, _FIFO, _DELAY, _TRANSACTION = 1, 2, 3, 4  # of message_type
+_DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+# The bits of a system flag, as in message.SysFlag.
+_COMPRESSED, _COMPRESSION, _ZLIB = 0x1, 0x700, 0x300
+_TRANSACTION_BITS, _HOST_BITS = 0x0C, 0x30
+_MD5_HEAD = b"\x08\x02\x12\x20"  # of a digest: its type, and the field of 32 characters
 _NO_TEXT = b""
 _NOTHING = In(b"")
 
@@ -344,34 +361,134 @@ def _put_time(out: Out, number: int, ms: int) -> None:
     _put(out, number, time_of(min(ms, _LAST_MS)))
 
 
+class PoppedRecords:
+    """The records of a pop. It makes answers of ReceiveMessage of the plain ones, which most are.
+
+    Args:
+        handle_starts: the receipt handles of each queue, up to the offsets of a message. Records of other queues and
+            of other topics are not plain.
+        hidden: the names of properties that a client does not see.
+        max_attempts: records that were delivered so often before are not plain.
+        tags: those that the client wants, or none for all. Records with other tags are not plain.
+    Attributes:
+        at: the begin of the next record.
+        handles: those of the messages that were made last.
+    """
+
+    def __init__(
+        self,
+        records: Buffer,
+        topic: str,
+        handle_starts: dict[int, str],
+        hidden: frozenset[str],
+        invisible_ms: int,
+        max_attempts: int,
+        tags: frozenset[str],
+    ) -> None:
+        self.at = 0
+        self.handles: list[str] = []
+        self._record = Record(In(records))
+        self._topic, self._raw_topic = topic, topic.encode()
+        self._handle_starts = handle_starts
+        self._hidden = hidden
+        self._invisible_ms = invisible_ms
+        self._max_attempts = max_attempts
+        self._tags = tags
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.at == self._record.source.size
+
+    def take_plain(self) -> list[bytes]:
+        """The next messages, up to a record that is not plain."""
+        record, source = self._record, self._record.source
+        answers: list[bytes] = []
+        self.handles = []
+        while self.at < source.size and record.find(self.at, source.size) == 0 and self._is_plain():
+            at, store_at = self.at, record.store_timestamp_at
+            properties = parse_properties(str(source.slice(record.properties_at, record.end), "utf-8", "replace"))
+            if "POP_CK" in properties or (self._tags and properties.get("TAGS") not in self._tags):
+                break
+            queue_id, offset, place = source.i32(at + QUEUE_ID_AT), source.i64(at + QUEUE_OFFSET_AT), record.offset()
+            handle = f"{self._handle_starts[queue_id]}{offset} {place}"
+            born_host, store_host = source.slice(at + BORN_HOST_AT, store_at), source.slice(store_at + 8, store_at + 16)
+            message_id = (
+                properties.get("UNIQ_KEY")
+                or (store_host + source.slice(at + PHYSICAL_OFFSET_AT, at + PHYSICAL_OFFSET_AT + 8)).hex().upper()
+            )
+            texts = message_id, _host(born_host), _host(store_host), handle
+            numbers = (
+                source.i32(at + SYS_FLAG_AT),
+                source.i64(at + BORN_TIMESTAMP_AT),
+                record.store_timestamp_ms(),
+                queue_id,
+                offset,
+                self._invisible_ms,
+                record.reconsume_times() + 1,
+            )
+            body = source.slice(record.body_at, record.body_end)
+            out = Out()
+            _put(out, 2, message(self._topic, properties, self._hidden, texts, numbers, body))
+            answers.append(out.take())
+            self.handles.append(handle)
+            self.at = record.end
+        return answers
+
+    def take_record(self) -> bytes:
+        """The next record, plain or not; all that is left if no whole record is there."""
+        record, at, end = self._record, self.at, self._record.source.size
+        self.at = record.end if record.is_whole(record.find(at, end)) else end
+        return record.source.slice(at, self.at)
+
+    def _is_plain(self) -> bool:
+        """Whether the record is of the topic and a listed queue, sound, and has IPv4 hosts and a body that clients
+        unpack."""
+        record, source = self._record, self._record.source
+        flag = source.i32(self.at + SYS_FLAG_AT)
+        return (
+            not flag & _HOST_BITS
+            and (not flag & _COMPRESSED or flag & _COMPRESSION in (0, _ZLIB))
+            and 0 <= record.reconsume_times() < self._max_attempts
+            and source.i32(self.at + QUEUE_ID_AT) in self._handle_starts
+            and source.equals(self._raw_topic, record.topic_at, record.properties_at - PROPERTIES_SIZE_FIELD)
+            and record.has_sound_body()
+        )
+
+
+def _host(raw: bytes) -> str:
+    """An IPv4 address with its port, of a record."""
+    source = In(raw)
+    return f"{source.u8(0)}.{source.u8(1)}.{source.u8(2)}.{source.u8(3)}:{source.i32(4) & 0xFFFFFFFF}"
+
+
 def message(
     topic: str,
     properties: dict[str, str],
     hidden: frozenset[str],
-    texts: tuple[str, ...],
+    texts: tuple[str, str, str, str],
     numbers: tuple[int, ...],
     body: bytes,
 ) -> bytes:
     """The bytes of a `Message`.
 
     Args:
-        hidden: the names of properties that a client does not see.
-        texts: its id, where it was born and stored, its receipt handle ("" if it is not popped), and the MD5 of its
-            body in capital letters.
-        numbers: its encoding and type, its times of birth and storage in ms, its queue and place in there, its
-            invisible time in ms, and the number of this delivery.
+        texts: its id, where it was born and stored, and its receipt handle ("" if it is not popped).
+        numbers: its system flag, its times of birth and storage in ms, its queue and place in there, its invisible time
+            in ms, and the number of this delivery.
     """
     out = Out()
     _put(out, 1, field(2, topic.encode()))
     for name, value in properties.items():
         if name not in hidden:
             _put(out, 2, field(1, name.encode()) + field(2, value.encode()))
-    _put(out, 3, _system_properties(properties, texts, numbers))
+    _put(out, 3, _system_properties(properties, texts, numbers, body))
     _put(out, 4, body)
     return out.take()
 
 
-def _system_properties(properties: dict[str, str], texts: tuple[str, ...], numbers: tuple[int, ...]) -> bytes:
+def _system_properties(
+    properties: dict[str, str], texts: tuple[str, str, str, str], numbers: tuple[int, ...], body: bytes
+) -> bytes:
     out = Out()
     tags = properties.get("TAGS")
     _put_text(out, 1, tags)
@@ -380,12 +497,14 @@ def _system_properties(properties: dict[str, str], texts: tuple[str, ...], numbe
         for key in keys.split():
             _put_text(out, 2, key)
     _put_text(out, 3, texts[0])
-    _put(out, 4, _MD5_TYPE + field(2, texts[4].encode()))
-    _put_number(out, 5, numbers[0])
-    _put_number(out, 6, numbers[1])
-    _put_time(out, 7, numbers[2])
+    # Of CRC32 the Node client reads decimal digits, the others hexadecimal ones; all read the same MD5.
+    digest = md5(body, usedforsecurity=False).hexdigest().upper()
+    _put(out, 4, _MD5_HEAD + digest.encode())
+    _put_number(out, 5, _GZIP if numbers[0] & _COMPRESSED else _IDENTITY)
+    _put_number(out, 6, _message_type(properties, numbers[0]))
+    _put_time(out, 7, numbers[1])
     _put_text(out, 8, properties.get("__BORNHOST") or texts[1])
-    _put_time(out, 9, numbers[3])
+    _put_time(out, 9, numbers[2])
     _put_text(out, 10, texts[2])
     due_ms = _number(properties, "TIMER_DELIVER_MS")
     if due_ms < 0:
@@ -393,12 +512,12 @@ def _system_properties(properties: dict[str, str], texts: tuple[str, ...], numbe
     if due_ms >= 0:
         _put_time(out, 11, due_ms)
     _put_text(out, 12, texts[3])
-    if numbers[4]:
-        _put_number(out, 13, numbers[4])
-    _put_number(out, 14, numbers[5])
+    if numbers[3]:
+        _put_number(out, 13, numbers[3])
+    _put_number(out, 14, numbers[4])
     if texts[3]:
-        _put(out, 15, time_of(numbers[6]))
-    _put_number(out, 16, numbers[7])
+        _put(out, 15, time_of(numbers[5]))
+    _put_number(out, 16, numbers[6])
     _put_text(out, 17, properties.get("__SHARDINGKEY"))
     _put_text(out, 18, properties.get("TRACE_CONTEXT"))
     topic = properties.get("DLQ_ORIGIN_TOPIC")
@@ -409,6 +528,21 @@ def _system_properties(properties: dict[str, str], texts: tuple[str, ...], numbe
     if 0 <= priority <= _MAX_INT32:
         _put_number(out, 22, priority)
     return out.take()
+
+
+def _message_type(properties: dict[str, str], sys_flag: int) -> int:
+    """The type of a message: the first one that fits. As in Java, one with a priority is a normal one: clients of Java
+    before 5.2.0 do not know its own type."""
+    if sys_flag & _TRANSACTION_BITS:
+        return _TRANSACTION
+    if "TIMER_OUT_MS" in properties:
+        return _DELAY
+    if properties.get("TRAN_MSG", "").lower() == "true":
+        return _TRANSACTION
+    for name in _DELAYS:
+        if name in properties:
+            return _DELAY
+    return _FIFO if "__SHARDINGKEY" in properties else _NORMAL
 
 
 def _number(properties: dict[str, str], name: str) -> int:

@@ -61,6 +61,8 @@ cpdef Py_ssize_t pass_sound(
 cpdef Py_ssize_t collect_prepared(content, set prepared) except? -1
 @cython.locals(record=Record, at=Py_ssize_t, end=Py_ssize_t, fault=int, found=list)
 cpdef tuple starts(records)
+@cython.locals(properties=dict, pair=str, name=str, value=str)
+cpdef dict parse_properties(str text)
 @cython.final
 cdef class RecordWriter:
     cdef readonly Out out

@@ -319,6 +319,17 @@ def starts(records: Buffer) -> tuple[list[int], int, str | None]:
     return found, at, None
 
 
+def parse_properties(text: str) -> dict[str, str]:
+    """The properties in the string form, in their order. As in Java, pairs without a separator, a name or a value do
+    not count."""
+    properties: dict[str, str] = {}
+    for pair in text.split("\2"):
+        name, _, value = pair.partition("\1")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
 class RecordWriter:
     """Writes records one after the other that share some fields.
 

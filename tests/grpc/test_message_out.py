@@ -55,6 +55,13 @@ def test_message_has_the_fields_of_the_record():
         ({"TIMER_OUT_MS": "9"}, 0, MessageType.DELAY),
         ({"_SYS_MSG_PRIORITY_": "2"}, 0, MessageType.NORMAL),
         ({"TRAN_MSG": "true"}, 0, MessageType.TRANSACTION),
+        ({"TRAN_MSG": "True", "DELAY": "3"}, 0, MessageType.TRANSACTION),
+        ({"TRAN_MSG": "false"}, 0, MessageType.NORMAL),
+        ({"DELAY": "3"}, 0, MessageType.DELAY),
+        ({"TIMER_DELIVER_MS": "1"}, 0, MessageType.DELAY),
+        ({"TIMER_DELAY_SEC": "1"}, 0, MessageType.DELAY),
+        ({"TIMER_DELAY_MS": "1", "__SHARDINGKEY": "k"}, 0, MessageType.DELAY),
+        ({"__SHARDINGKEY": "k", "_SYS_MSG_PRIORITY_": "1"}, 0, MessageType.FIFO),
         ({}, SysFlag.COMMIT, MessageType.TRANSACTION),
     ],
 )

@@ -551,6 +551,38 @@ def entries_and_records(random: Random) -> tuple[bytes, bytes]:
     return content, damaged(entries, random) if entries and random.random() < 0.2 else entries
 
 
+def plain_messages(random: Random) -> object:
+    """The answers that are made of the records of a pop, some of them damaged, and the rest."""
+    content = b""
+    for offset in range(random.randrange(5)):
+        sys_flag, host = random.choice([(0, 8)] * 6 + [(1, 8), (0x101, 8), (4, 8), (0, 20)])
+        shared = (
+            random.choice([b"t", b"t", b"t", b"u"]),
+            offset % 2,
+            sys_flag,
+            1 << 40,
+            bytes(host),
+            2,
+            bytes(8),
+            offset,
+            0,
+        )
+        properties = b"".join(
+            name.encode() + b"\1" + random.choice([b"1", b"a b", b"\xc3", b""]) + b"\2"
+            for name in random.sample([*NAMES_OUT, "UNIQ_KEY", "POP_CK"], 2)
+        )
+        content += encode(shared, offset, 77, 0, b"v" * random.randrange(200), properties, random.random() < 0.5)
+    content = damaged(content, random) if content and random.random() < 0.3 else content
+    tags = frozenset(random.choice([[], [], ["1"]]))
+    records = grpc_messages.PoppedRecords(content, "t", {0: "1 2 3 ", 1: "4 "}, frozenset(["a"]), 1000, 4, tags)
+    found: list[object] = []
+    while not records.is_at_end:
+        found.append((records.take_plain(), records.handles))
+        if not records.is_at_end:
+            found.append(records.take_record())
+    return found
+
+
 def message_case(random: Random) -> str:
     """Calls of gRPC that are read, most of them damaged, and a message that is written."""
 
@@ -569,19 +601,18 @@ def message_case(random: Random) -> str:
     ack = piece(1, piece(2, b"g")) + piece(2, piece(2, b"t")) + piece(3, piece(1, b"id") + piece(2, b"handle"))
     raw, ack = (damaged(each, random) if random.random() < 0.4 else each for each in (raw, ack))
     properties = {name: random.choice(["1", "a b", "9" * 18, "²", "é"]) for name in random.sample(NAMES_OUT, 4)}
-    numbers = tuple(random.choice([0, 1, -1, random.getrandbits(40), -1 << 63, (1 << 63) - 1]) for _ in range(8))
-    made = partial(
-        grpc_messages.message, "t", properties, frozenset(["a"]), ("id", "b", "s", "h", "MD5"), numbers, b"body"
-    )
+    numbers = tuple(random.choice([0, 1, -1, random.getrandbits(40), -1 << 63, (1 << 63) - 1]) for _ in range(6))
+    numbers = random.choice([0, 1, 4, 0x301]), *numbers
+    made = partial(grpc_messages.message, "t", properties, frozenset(["a"]), ("id", "b", "s", "h"), numbers, b"body")
     found = [
         outcome(partial(grpc_messages.sent_message, raw, frozenset([b"KEYS"]))),
         outcome(partial(grpc_messages.acked_message, ack)),
         outcome(made),
+        outcome(partial(plain_messages, random)),
     ]
     return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {found[0]!s:.60} {found[1]!s:.60}"
 
 
-TEXTS_OUT = ("id", "b", "s", "h", "MD5")
 NAMES_OUT = (
     "TAGS",
     "KEYS",

@@ -1,10 +1,4 @@
-"""The type of a message by its properties, and the types that a topic takes.
-
-    TRAN_MSG=true                                 TRANSACTION
-    DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC/_MS  DELAY
-    __SHARDINGKEY                                 FIFO
-    _SYS_MSG_PRIORITY_                            PRIORITY
-    none of these                                 NORMAL
+"""The types of messages that a topic takes.
 
 A topic's attribute `message.type` is checked at the gRPC port only, as in Java: clients of 4.x send what they like.
 Source: TopicMessageType, TopicConfig and DefaultTopicMessageTypeValidator, Java 5.4.0.
@@ -15,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
-
-from sparrowmq.protocol.messages.property_names import Property
 
 MESSAGE_TYPE: Final = "message.type"  # the attribute of a topic
 
@@ -31,25 +23,7 @@ class MessageType(StrEnum):
     MIXED = "MIXED"
 
 
-# The first type that fits counts.
-_SIGNS: Final = (
-    (Property.DELAY, MessageType.DELAY),
-    (Property.TIMER_DELIVER_MS, MessageType.DELAY),
-    (Property.TIMER_DELAY_SEC, MessageType.DELAY),
-    (Property.TIMER_DELAY_MS, MessageType.DELAY),
-    (Property.SHARDING_KEY, MessageType.FIFO),
-    (Property.PRIORITY, MessageType.PRIORITY),
-)
 _OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
-
-
-def type_of_message(properties: Mapping[str, str]) -> MessageType:
-    if properties.get(Property.TRAN_MSG, "").lower() == "true":
-        return MessageType.TRANSACTION
-    for name, found in _SIGNS:
-        if name in properties:
-            return found
-    return MessageType.NORMAL
 
 
 def type_of_topic(attributes: Mapping[str, str] | None) -> MessageType:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.kernel.records import parse_properties
 from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.property_names import Property
 
@@ -169,18 +170,7 @@ class Terms:
 
 def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
     """Parse the properties, in their order. Bytes that are not UTF-8 become U+FFFD."""
-    text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
-    if not text:
-        return {}
-    pairs = text.removesuffix(VALUE_END).split(VALUE_END)
-    try:
-        found = dict([pair.split(NAME_END, 1) for pair in pairs])
-        if "" not in found and "" not in found.values():
-            return found
-    except ValueError:  # a pair without separator
-        pass
-    whole = [pair.partition(NAME_END) for pair in pairs]
-    return {name: value for name, _, value in whole if name and value}
+    return parse_properties(raw if isinstance(raw, str) else str(raw, "utf-8", "replace"))
 
 
 def render(properties: Mapping[str, str]) -> str:

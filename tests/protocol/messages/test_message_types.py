@@ -1,33 +1,12 @@
-"""Types of messages and topics: the same decisions as Java 5.4.0."""
+"""Types of topics: the same decisions as Java 5.4.0."""
 
 import pytest
 
 from sparrowmq.protocol.messages.message_types import (
     MessageType,
     accepted_types,
-    type_of_message,
     type_of_topic,
 )
-
-
-@pytest.mark.parametrize(
-    ("properties", "kind"),
-    [
-        ({}, MessageType.NORMAL),
-        ({"TRAN_MSG": "true"}, MessageType.TRANSACTION),
-        ({"TRAN_MSG": "True", "DELAY": "3"}, MessageType.TRANSACTION),
-        ({"TRAN_MSG": "false"}, MessageType.NORMAL),
-        ({"DELAY": "3"}, MessageType.DELAY),
-        ({"TIMER_DELIVER_MS": "1"}, MessageType.DELAY),
-        ({"TIMER_DELAY_SEC": "1"}, MessageType.DELAY),
-        ({"TIMER_DELAY_MS": "1", "__SHARDINGKEY": "k"}, MessageType.DELAY),
-        ({"__SHARDINGKEY": "k"}, MessageType.FIFO),
-        ({"__SHARDINGKEY": "k", "_SYS_MSG_PRIORITY_": "1"}, MessageType.FIFO),
-        ({"_SYS_MSG_PRIORITY_": "1"}, MessageType.PRIORITY),
-    ],
-)
-def test_properties_give_the_type_of_a_message(properties, kind):
-    assert type_of_message(properties) is kind
 
 
 @pytest.mark.parametrize(
