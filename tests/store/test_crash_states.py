@@ -71,7 +71,7 @@ QUICK: dict[str, Workload] = {
     "flush.py:_flush:sync late": (3, 6, DROPS),
     "log_file.py:create_next:sync": (1, 6, BURSTS),
     "log_file.py:drop_last:sync_folder": (1, 6, DROPS),
-    "log_file.py:drop_last:sync_folder late": (3, 6, DROPS),
+    "log_file.py:drop_last:sync_folder late": (0, 12, DROPS),
     "recovery.py:_run:sync": (0, 6, STEPS),
     "recovery.py:_run:sync late": (1, 6, DROPS),
     "log_file.py:drop_first:sync_folder": (8, 25, STEPS),
