@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_table
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import ConfigError, RemoteProtocolError
@@ -242,8 +242,7 @@ class Users:
         return UserTable(self.version, dict(self.table), dict(self.policies), self._change_log.mark())
 
     def snapshot(self) -> Iterator[Change]:
-        for user_names in split_names(list(self.table), self._change_log.max_record_bytes):
-            users = [user for name in user_names if (user := self.get(name)) is not None]
+        for users in split_table(self.table, self._change_log.max_record_bytes):
             yield Change(users=users, users_version=self.version)
         for name in list(self.policies):
             policies = self.of_subject(name)

@@ -9,8 +9,8 @@ A table gets its change log first, and notes each change at once, before others 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, Journal
 from sparrowmq.protocol.requests.client_bodies import RequestMode
 from sparrowmq.protocol.requests.user_headers import UserEntry, UserPolicies
 
+T = TypeVar("T")
 BEGIN: Final = "begin"
 END: Final = "end"
 _MAX_RECORD_BYTES: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
@@ -109,18 +110,20 @@ class ChangeLog:
 UNLOGGED: Final = ChangeLog()
 
 
-def split_names(names: Iterable[str], max_bytes: int) -> Iterator[list[str]]:
-    """Yield the names whose entries fit into one record each time."""
-    share: list[str] = []
+def split_table(table: Mapping[str, T], max_bytes: int) -> Iterator[list[T]]:
+    """Yield the entries of a table, as many as fit into one record each time. The table may change meanwhile: what is
+    deleted is left out.
+    """
+    names: list[str] = []
     size = 0
-    for name in names:
+    for name in list(table):
         size += len(name) + _BYTES_PER_NAME
-        share.append(name)
+        names.append(name)
         if size > max_bytes // 2:
-            yield share
-            share, size = [], 0
-    if share:
-        yield share
+            yield [table[name] for name in names if name in table]
+            names, size = [], 0
+    if names:
+        yield [table[name] for name in names if name in table]
 
 
 def split_numbers(rows: Iterable[tuple[str, int, int | None]], max_bytes: int) -> Iterator[dict[str, dict[int, int]]]:

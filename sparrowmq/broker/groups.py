@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_table
 from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -94,8 +94,7 @@ class Groups:
         return GroupConfigTable(self.version, dict(self.table), journal=self._change_log.mark())
 
     def snapshot(self) -> Iterator[Change]:
-        for group_names in split_names(list(self.table), self._change_log.max_record_bytes):
-            groups = [group for name in group_names if (group := self.get(name)) is not None]
+        for groups in split_table(self.table, self._change_log.max_record_bytes):
             yield Change(groups=groups, groups_version=self.version)
 
     def follow(self, masters: GroupConfigTable) -> None:

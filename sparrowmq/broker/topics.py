@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_names
+from sparrowmq.broker.change_log import UNLOGGED, Change, ChangeLog, split_table
 from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -236,8 +236,8 @@ class Topics:
         return iter(self.table.values())
 
     def snapshot(self) -> Iterator[Change]:
-        for topic_names in split_names(list(self.table), self._change_log.max_record_bytes):
-            yield self._change_of([topic for name in topic_names if (topic := self.get(name)) is not None])
+        for topics in split_table(self.table, self._change_log.max_record_bytes):
+            yield self._change_of(topics)
 
     def _change_of(self, topics: list[TopicConfig]) -> Change:
         names_in_change = [topic.topic_name for topic in topics]

@@ -88,7 +88,7 @@ def hold(
 ) -> asyncio.Future[Read]:
     waiting: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
 
-    def told(answer: Any, error: Exception | None) -> None:
+    def on_answer(answer: Any, error: Exception | None) -> None:
         if error is None:
             waiting.set_result(answer.body)
         else:
@@ -98,7 +98,7 @@ def hold(
     end = store.queues.obtain("t", 0).end
     held = pulls.hold(HeldPull(header, selector, peer), end, timeout_s)
     session = session or cast(Session, SimpleNamespace(is_full=False))
-    held.request = PendingRequest(session, Command(11), lambda: None, None, told)
+    held.request = PendingRequest(session, Command(11), lambda: None, None, on_answer)
     return waiting
 
 
