@@ -140,12 +140,6 @@ async def await_result(result: T | Awaitable[T | Awaitable[T]]) -> T:
     return cast(T, awaited)
 
 
-async def run_steps(step: Callable[[], bool]) -> None:
-    """Take steps until one says that there are no more; others may run between two of them."""
-    for _ in iter(step, False):
-        await asyncio.sleep(0)
-
-
 async def wait_until_idle(is_busy: Callable[[], bool], max_s: float) -> None:
     """Return when something is over, or after `max_s` of the loop's own time. What ends cannot wait by a `Clock`: in a
     test nothing may move it any more.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.tasks import await_and_call, close_after, run_steps
+from sparrowmq.loop.tasks import await_and_call, close_after
 from sparrowmq.loop.watermark import Watermark
 
 
@@ -15,18 +15,6 @@ async def test_what_is_reached_already_is_not_waited_for() -> None:
     mark = Watermark(5)
     assert await mark.reached(5) == 5
     assert mark.waiting == 0
-
-
-async def test_others_run_between_two_steps_and_the_last_step_says_so() -> None:
-    seen: list[str] = []
-
-    def step() -> bool:
-        seen.append("step")
-        asyncio.get_running_loop().call_soon(seen.append, "other")
-        return seen.count("step") < 3
-
-    await run_steps(step)
-    assert seen == ["step", "other", "step", "other", "step"]
 
 
 async def test_a_callback_is_told_the_result_or_the_error() -> None:
