@@ -204,26 +204,21 @@ class LogReader(LogTail):
         content = self.copy(offset, size)
         return None if content is None else memoryview(content)
 
-    def has(self, offset: int, size: int) -> bool:
-        """Whether a single file has `size` bytes at `offset`."""
-        file = self.row.find(offset)
-        return file is not None and offset + size <= min(self.written, file.end)
+    def file_with(self, offset: int, size: int) -> LogFile | None:
+        """Return the file that has `size` bytes at `offset`; None if no single file has all of them."""
+        file, end = self.row.find(offset), offset + size
+        return None if file is None or end > self.written or end > file.end else file
 
     def copy(self, offset: int, size: int) -> bytes | None:
-        file = self.row.find(offset)
-        if file is None or offset + size > self.written or offset + size > file.end:
-            return None
-        return self._read(file, offset, size)
+        file = self.file_with(offset, size)
+        return None if file is None else self._read(file, offset, size)
 
     def read_cached(self, offset: int, into: memoryview) -> bool:
         """Fill a buffer from `offset` on, unless that needs the disk, or no single file has all the bytes. Returns
         whether it did.
         """
-        file = self.row.find(offset)
-        end = offset + len(into)
-        if file is None or end > self.written or end > file.end:
-            return False
-        return file.read_cached(offset - file.begin, into)
+        file = self.file_with(offset, len(into))
+        return file is not None and file.read_cached(offset - file.begin, into)
 
     def is_cached(self, offset: int) -> bool:
         """Whether a read at `offset` needs no disk. True if no file contains the offset."""

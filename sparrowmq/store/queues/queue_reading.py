@@ -400,7 +400,7 @@ def _read_selected(
         if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
             if count and (size + length > max_bytes or count == max_count):
                 break
-            if log.has(begin, length):
+            if log.file_with(begin, length) is not None:
                 count += 1
                 size += length
                 if not is_verified:
