@@ -90,7 +90,9 @@ class ServerSession(Session):
         budget: Budget | None = None,
     ) -> None:
         super().__init__(dispatch, clock, limits, sign=sign, turn=turn)
-        self.short_way: ShortWay | None = None  # of plain requests, from the first other one on
+        # What lets plain requests take lanes, and what the lanes took. The dispatcher has `PlainSends.admit` set both
+        # after the first allowed request.
+        self.short_way: ShortWay | None = None
         self.sender: Sender | None = None
         self.partial_since = self.last_read  # the time at which the unfinished frame began (`pending_bytes`)
         self._budget = budget or Budget(clock)
